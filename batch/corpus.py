@@ -15,9 +15,8 @@ from ondevice.documents import Limits
 from ondevice.documents.extract import read
 from ondevice.documents.types import Document, Page
 from ondevice.errors import OndeviceError
-from ondevice.files import unescaped
 from ondevice.regular_file import blocks, open_regular
-from ondevice_batch.places import local_file, opened
+from ondevice_batch.places import local_file, opened, unescaped
 
 _MAX_BYTES = Limits().file_bytes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,12 @@ from ondevice.regular_file import open_regular, require_space
 
 _PART = ".part"  # ends the key of what is still being written
 _LIST = "@"  # begins the name of a file with a path or URI on each line
+_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
+
+
+def unescaped(text: str) -> str:
+    """The path or URI that `escaped` was given."""
+    return os.fsdecode(_ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), os.fsencode(text)))
 
 
 def opened(uri: str) -> tuple[Any, str]:

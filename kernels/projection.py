@@ -70,13 +70,6 @@ def rounds_activations(weight: Tensor | PackedWeight | Int4Weight) -> bool:
     return isinstance(weight, PackedWeight) and chosen("KERNELS_PACKED", PACKED_CHOICES) != "float32"
 
 
-def rounding_pays() -> bool:
-    """True if weights of four bits multiply faster than those of eight: not on processors that add up bytes at once."""
-    from ondevice.kernels.cpu import byte_vectors
-
-    return byte_vectors.LEVEL < byte_vectors.VNNI
-
-
 def project_ref(x: Tensor, weight: Tensor | PackedWeight | Int4Weight, bias: Tensor | None = None) -> Tensor:
     """Reference for `project`, in float32."""
     if isinstance(weight, Int4Weight):

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 from ondevice.kernels.int4 import MIDDLE, Int4Weight, joined_int4, pack_int4
-from ondevice.kernels.packed import FORMATS, PackedWeight, joined, pack, unpack
+from ondevice.kernels.packed import FORMATS, PackedWeight, joined, pack
 from torch import Tensor
 
 GROUP_SIZE = 32  # inputs that share a scale
@@ -40,19 +40,6 @@ def quantize_int4(weight: Tensor) -> Int4Weight:
     """
     rows = _ROWS_AT_ONCE if weight.device.type == "cpu" else _GPU_ROWS
     return joined_int4([_in_int4(some.float()) for some in weight.split(rows)])
-
-
-def in_four_bits(weight: PackedWeight) -> PackedWeight:
-    """The weight with its parts of eight bits rounded to four, which multiply twice as fast; the others as they are."""
-    parts = []
-    for part in weight.parts:
-        if part.form.bits != 8:
-            parts.append(part)
-            continue
-        slices = range(0, part.num_rows, _ROWS_AT_ONCE)
-        some = [part.between(start, min(start + _ROWS_AT_ONCE, part.num_rows)) for start in slices]
-        parts += joined([_in_four(unpack(PackedWeight((rows,)))) for rows in some]).parts
-    return PackedWeight(tuple(parts))
 
 
 def _in_eight(weight: Tensor) -> PackedWeight:

@@ -13,7 +13,7 @@ from pathlib import Path
 PRIVATE, READABLE = 0o600, 0o644
 _RANDOM_LETTERS, _STALE_SECONDS = 8, 3600.0  # of mkstemp; nobody writes that long without a byte
 # A backslash stays as it is unless what follows would read as an escape.
-_NO_TEXT, _ESCAPE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]|\\(?=x[0-9a-f]{2})"), re.compile(rb"\\x([0-9a-f]{2})")
+_NO_TEXT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]|\\(?=x[0-9a-f]{2})")
 
 
 def data_dir() -> Path:
@@ -69,11 +69,6 @@ def shown_name(path: Path) -> str:
 def escaped(name: str) -> str:
     r"""A path as text for tables and people: bytes that are no UTF-8, and control characters, as in `caf\xe9.txt`."""
     return _NO_TEXT.sub(lambda found: f"\\x{ord(found[0]) & 0xFF:02x}", name)
-
-
-def unescaped(text: str) -> str:
-    """The path that `escaped` was given."""
-    return os.fsdecode(_ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), os.fsencode(text)))
 
 
 def sync_file(path: Path) -> None:

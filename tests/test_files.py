@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ondevice.files import PRIVATE, READABLE, escaped, replacing, unescaped
+from ondevice.files import PRIVATE, READABLE, escaped, replacing
+from ondevice_batch.places import unescaped
 
 
 @given(st.binary() | st.text("\\x5caf\n").map(str.encode))

@@ -16,12 +16,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PLACES = {"ondevice": "ondevice", "kernels": "ondevice.kernels", "batch": "ondevice_batch", "bench": "ondevice_bench"}
 # From the top floor down: a file may import what stands below its own folder, and files of its own folder.
-LABORATORY = ("cli", "speed", "quality", "results", "recording", "paged")
+LABORATORY = ("cli", "speed", "quality", "results", "recording", "paged", "client")
 BATCH = ("command", "outcome", "jobs", "work", "asked", "corpus", "places", "cluster")
 PRODUCT = (
     "cli", "ui", "api", "serving", "scan", "library", "planning", "session", "prefill", "decode", "telemetry",
     "context", "speculator", "model", "pot", "documents", "search", "result", "words", "config", "machine",
-    "stage_clock", "kernels", "client", "regular_file", "files", "schema", "events", "errors", "extras", "assets",
+    "stage_clock", "kernels", "regular_file", "files", "schema", "events", "errors", "extras", "assets",
 )  # fmt: skip
 FLOORS = [
     *(f"ondevice_bench.{name}" for name in LABORATORY),

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from ondevice.errors import ConfigError, DocumentError
-from ondevice.files import unescaped
 
 pytest.importorskip("fsspec")
 pytest.importorskip("pyarrow")
 
-from ondevice_batch.places import Place, local_file, named
+from ondevice_batch.places import Place, local_file, named, unescaped
 
 
 @pytest.fixture

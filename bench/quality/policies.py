@@ -48,5 +48,25 @@ POLICIES.update(
             scorer="ondevice_bench.quality.retention_policies:Random",
             keeps_per_head=True,
         ),
+        Policy(
+            "repeat",
+            label="repeat",
+            differs="Reads all twice; keeps what it would be repeated from.",
+            kept="kept for repeating the text",
+            scorer="ondevice_bench.quality.measured_scores:Measured",
+            observes="repetition",
+            keeps_per_head=True,
+            shares="by-head",
+        ),
+        Policy(
+            "expected",
+            label="expected attention",
+            differs="Keeps what questions like the text itself would look at.",
+            kept="kept for expected attention",
+            scorer="ondevice_bench.quality.measured_scores:Measured",
+            observes="queries",
+            keeps_per_head=True,
+            shares="by-head",
+        ),
     )
 )

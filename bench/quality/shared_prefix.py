@@ -76,4 +76,3 @@ def continue_from(session: Session, other: Session) -> None:
         theirs.host.settle()
         mine.host.restore(theirs.host.state(), mine.extent)
     session.reader.novelty, session.reader.words = other.reader.novelty.copy(), other.reader.words.copy()
-    session.reader.unrepeated = list(other.reader.unrepeated)

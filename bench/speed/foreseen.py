@@ -46,7 +46,7 @@ def foreseen_speed(plan: Plan, rates: Rates, num_tokens: int | None = None) -> S
         None: these settings do more than read plainly.
     """
     config = plan.config
-    if plan.slim_steps or config.spec.skips or config.pot.method.observes == "repetition":
+    if plan.slim_steps or config.spec.skips:
         return None
     num_tokens = num_tokens or int(2.5 * config.pot.capacity)
     walk = _Walk(plan, rates, num_tokens)

@@ -1,5 +1,5 @@
 """A quantised pot beside one in the model's type, with the same tokens in the same slots, in one run: bytes, how
-fast it is read into and decoded from, and what the next tokens lose. Then the same for saved pots.
+fast it is read into and decoded from, and what the next tokens lose.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ondevice.config import KvDtype, SaveAs
+from ondevice.config import KvDtype
 from ondevice.model.decoder import Decoder
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.pot.saved_types import rounded
 from ondevice.prefill.key_frame import key_frame
 from ondevice.result import Row, row
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
@@ -89,15 +88,6 @@ def _compared(
             yield row(name, case, "loss of a token, off by", "nats", [float(off.abs().mean())])
 
 
-def _saved(pot: MemoryPot, num_cached: int) -> Iterator[Row]:
-    state, case = pot.state(), {"cached tokens": num_cached}
-    for save_as in get_args(SaveAs)[1:]:
-        saved, loss = rounded(state, save_as)
-        yield row(f"saved as {save_as}", case, "bytes of a saved pot", "bytes", [sum(t.nbytes for t in saved.values())])
-        yield row(f"saved as {save_as}", case, "keys off by", "share", [loss.keys])
-        yield row(f"saved as {save_as}", case, "values off by", "share", [loss.values])
-
-
 def _measure(setup: Setup, options: Any) -> Iterator[Table]:
     lengths = options.cached or (QUICK_CACHED if options.quick else CACHED)
     num_pass = _QUICK_PASS if options.quick else _PASS
@@ -109,7 +99,6 @@ def _measure(setup: Setup, options: Any) -> Iterator[Table]:
     for num_cached in lengths:
         pots = _filled(setup, ids[:, :num_cached], room)
         rows += _compared(setup, pots, ids[:, num_cached : num_cached + room], num_pass, num_cached)
-        rows += _saved(pots[_MODEL], num_cached)
     yield Table(rows, _summary(rows))
 
 
@@ -120,8 +109,6 @@ def _summary(rows: list[Row]) -> dict[str, float]:
         "decoding, speedup": "decode_speed",
         "bytes of a slot": "slot_bytes",
         "loss of the next tokens, more": "nats_more",
-        "keys off by": "keys_off",
-        "values off by": "values_off",
     }
     values: dict[str, list[float]] = {}
     for one in rows:

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace
-from math import prod
 from pathlib import Path
 
 import torch
@@ -60,8 +59,6 @@ class Rates:
         per_step: an answer token: the weights of a layer come from memory.
         per_slot: each slot that an answer token attends to.
         per_word: the next word chosen from the head's logits.
-        flops: operations a second of the products of a pass, for those who compare machines.
-        bandwidth: bytes of weights a second while it answers.
     """
 
     per_pass: float
@@ -73,8 +70,6 @@ class Rates:
     per_step: float
     per_slot: float
     per_word: float
-    flops: float
-    bandwidth: float
 
 
 def can_measure(loaded: LoadedModel, device: str) -> bool:
@@ -152,7 +147,7 @@ def measure_rates(decoder: Decoder, config: PotConfig, pot_layers_per_layer: int
         "short": lambda: pass_.run(short, 0),
         "long": lambda: pass_.run(size, 0),
         "over": lambda: pass_.run(size, _SLOTS),
-        "novelty": lambda: decoder.head.novelty(states, ids[:, :size]),
+        "novelty": lambda: decoder.head.token_loss(states, ids[:, :size]),
         "step": lambda: step.answer(_FEW_SLOTS),
         "step over": lambda: step.answer(many_slots),
         "word": lambda: _choose(decoder, states[:, :1]),
@@ -187,8 +182,6 @@ def measure_rates(decoder: Decoder, config: PotConfig, pot_layers_per_layer: int
         per_step=per_step,
         per_slot=per_slot,
         per_word=seconds["word"],
-        flops=2 * _weights(reading) / layers / per_token,
-        bandwidth=_layer_bytes(answering) / per_step,
     )
 
 
@@ -271,16 +264,9 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _weights(decoder: Decoder) -> int:
-    return sum(prod(op.weight.shape) for layer in decoder.parts.layers for op in layer.linears.values())
-
-
-def _layer_bytes(decoder: Decoder) -> int:
-    return sum(op.weight.nbytes for op in decoder.parts.layers[0].linears.values())
-
-
 def _num_uncached(decoder: Decoder) -> int:
-    return min(-(-_UNCACHED // max(_layer_bytes(decoder), 1)), len(decoder.parts.layers))
+    layer_bytes = sum(op.weight.nbytes for op in decoder.parts.layers[0].linears.values())
+    return min(-(-_UNCACHED // max(layer_bytes, 1)), len(decoder.parts.layers))
 
 
 def _num_uncached_slots(decoder: Decoder) -> int:

@@ -40,7 +40,7 @@ _GONE = {
     "adaptive-keep", "always-draft", "art-absolute", "art-block", "art-order", "art-patience", "art-phi",
     "art-relative", "art-tau", "beside", "decode-policy", "draft", "gamma", "host-dtype", "host-folder",
     "key-rotation", "look-every", "no-read-on", "no-stop-loops", "read-on", "refit-values", "renew-novelty",
-    "reservoir", "sinks", "slim-novelty", "slim-rarity", "spec-adaptive", "spec-chunk", "spec-look-ahead",
+    "reservoir", "save-as", "sinks", "slim-novelty", "slim-rarity", "spec-adaptive", "spec-chunk", "spec-look-ahead",
     "spec-novelty", "spec-pool", "spec-restore", "spec-score-layers", "speculator-layers", "stop-loops",
 }  # fmt: skip
 

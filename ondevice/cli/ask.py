@@ -19,7 +19,7 @@ from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.reuse import ReadAgain
 from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import EXIT_ERROR, Interrupted, err, errors_shown, print_json, say, show_error
-from ondevice.config import SaveAs, option_name
+from ondevice.config import option_name
 from ondevice.errors import ConfigError, OndeviceError
 
 if TYPE_CHECKING:
@@ -47,9 +47,6 @@ def ask(
     save: Annotated[
         Path | None, typer.Option(metavar="FILE.pot", help="Save the pot when the document is read, to ask it again.")
     ] = None,
-    save_as: Annotated[
-        SaveAs, typer.Option(hidden=True, help="Type of keys and values in that file; own: as the pot has them.")
-    ] = "own",
     password_stdin: Annotated[
         bool,
         typer.Option(
@@ -82,8 +79,6 @@ def ask(
             raise ConfigError(f"--save {save} does not end in {SAVED}", fix=f"Name it {save.stem}{SAVED}.")
         if save is not None:
             _require_place(save)
-        elif save_as != "own":
-            raise ConfigError("--save-as says how to save, and nothing is saved", fix="Name a file with --save.")
         seconds: dict[str, float] = {}
         early: dict[str, AnswerFinished] = {}
         keeper: Keeper | None = None
@@ -104,7 +99,7 @@ def ask(
                 early = _answer_now(session, given if now else (), display)
                 with _timed(seconds, "ingest_seconds"):
                     read_document(session, found[1], display, keeper)
-        unsaved = None if save is None else _save(session, save, save_as, keeper)
+        unsaved = None if save is None else _save(session, save, keeper)
         for notice in session.notices:
             say(notice)
         typed = _typed(document) if interactive else iter(())
@@ -205,20 +200,19 @@ def _open_saved(
     return session
 
 
-def _save(session: Session, path: Path, save_as: SaveAs, keeper: Keeper | None) -> OndeviceError | None:
+def _save(session: Session, path: Path, keeper: Keeper | None) -> OndeviceError | None:
     """Save the pot; the error if that fails: it is shown, and the questions are asked still."""
     from ondevice import words
     from ondevice.session.saving import save_session
 
     try:
-        loss = save_session(session, path, save_as)
+        save_session(session, path)
     except OndeviceError as error:
         show_error(error)
         if keeper is not None:
             keeper.keep(session)
         return error
-    rounded = f", keys off by {loss.keys:.2%} and values by {loss.values:.2%}" if any(loss) else ""
-    say(f"Saved {path} ({words.size(path.stat().st_size)}{rounded}); ask it with: ondevice ask {path} QUESTION")
+    say(f"Saved {path} ({words.size(path.stat().st_size)}); ask it with: ondevice ask {path} QUESTION")
     return None
 
 

@@ -37,11 +37,10 @@ from ondevice.config.pot import (
     KeyRotation,
     KvDtype,
     PotConfig,
-    SaveAs,
     SlotSharing,
 )
 from ondevice.config.preset import PRESETS, settled
-from ondevice.config.setting import Setting, by_key, key_table, settings_of, value_of, with_values
+from ondevice.config.setting import Setting, by_key, settings_of, value_of, with_values
 
 __all__ = [
     "ANSWERING",
@@ -64,7 +63,6 @@ __all__ = [
     "Policy",
     "PotConfig",
     "Quantization",
-    "SaveAs",
     "Setting",
     "SlimConfig",
     "SlotShares",
@@ -76,7 +74,6 @@ __all__ = [
     "TierDtypeName",
     "by_key",
     "key_name",
-    "key_table",
     "label_name",
     "on_screen",
     "option_name",

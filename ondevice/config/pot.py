@@ -18,7 +18,6 @@ CatalystKind = Literal["general", "question", "text"]
 KeyRotation = Literal["stored", "half-cache", "on-read"]
 ContextReset = Literal["always", "late"]
 KvDtype = Literal["model", "int8", "k8v4", "int4"]
-SaveAs = Literal["own", "int8", "bf16", "float32"]  # type of keys and values in a saved pot
 SlotSharing = Literal["auto", "even", "by-head"]
 
 CATALYSTS_WITH_WORDS: tuple[CatalystKind, ...] = ("question", "text")  # those that take `catalyst_text`

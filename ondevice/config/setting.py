@@ -8,14 +8,13 @@ door a value comes by, `Setting.take` alone says whether it can work.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from types import MappingProxyType, NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from ondevice.errors import ConfigError, named
+from ondevice.errors import ConfigError
 
 _T = TypeVar("_T")
 _KEY = "setting"  # in the metadata of a field
@@ -260,20 +259,6 @@ def by_key(settings: Mapping[str, Setting], given: Mapping[str, Any]) -> dict[st
     if unknown:
         raise ConfigError(f"There is no setting {unknown[0]!r} here", fix=f"The settings are {', '.join(keys)}.")
     return {known[key].path: known[key].take(value) for key, value in given.items()}
-
-
-def key_table(settings: Mapping[str, Setting]) -> str:
-    """The keys of the programming interface as a table in Markdown."""
-    lines = ["| key | option | default | meaning |", "|---|---|---|---|"]
-    for one in settings.values():
-        if one.api:
-            doc = named(one.doc, lambda path: f"`{settings[path].key_name if path in settings else path}`")
-            if one.zero:
-                doc += f" 0 or `{json.dumps(one.zero)}`: {one.zero}."
-            if one.is_size or one.choices:
-                doc += " In bytes." if one.is_size else f" One of {', '.join(f'`{choice}`' for choice in one.offered)}."
-            lines.append(f"| `{one.api}` | `{one.option_name}` | `{json.dumps(one.default)}` | {doc} |")
-    return "\n".join(lines)
 
 
 def _written(value: Any) -> str:

@@ -298,17 +298,13 @@ class Decoder:
         cos, sin = (rows_of(self._moved(table, positions.device), positions) for table in tables)
         return rotate(keys, cos, sin)
 
-    def seen_keys(self, pot: MemoryPot, layer: int, end: int | None = None) -> Tensor:
-        """Keys of a layer of a pot after RoPE, (batch, num_kv_heads, num_cached, head_dim).
-
-        Args:
-            end: as for `rotate_keys`.
-        """
+    def seen_keys(self, pot: MemoryPot, layer: int) -> Tensor:
+        """Keys of a layer of a pot after RoPE, (batch, num_kv_heads, num_cached, head_dim)."""
         slots = slice(0, pot.num_cached[layer])
         if pot.rotated:
             return pot.rotated[layer][:, :, slots]
         positions = pot.slots.to_layer_device(pot.positions[layer, :, :, slots], layer)
-        return self.rotate_keys(pot.slots.keys_at(layer, slots), positions, pot.max_positions, end)
+        return self.rotate_keys(pot.slots.keys_at(layer, slots), positions, pot.max_positions)
 
     def reach(self, pot: MemoryPot) -> int:
         """Positions that the RoPE of this pot is meant for; they may run on beyond, at a loss."""

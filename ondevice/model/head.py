@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
 from ondevice.kernels.packed import PackedWeight
-from ondevice.kernels.projection import project, rounding_pays
-from ondevice.kernels.rounding import in_four_bits
+from ondevice.kernels.projection import project
 from ondevice.kernels.token_loss import token_loss
 
 
@@ -33,16 +30,3 @@ class Head:
     def token_loss(self, hidden_states: Tensor, targets: Tensor) -> Tensor:
         """Cross-entropy (batch, n) float32 of targets (batch, n) int64 under the states that predict them."""
         return token_loss(hidden_states, targets, self._weight, softcap=self._softcap)
-
-    @torch.inference_mode()
-    def novelty(self, hidden_states: Tensor, targets: Tensor) -> Tensor:
-        """As `token_loss`, but a head of eight bits is rounded to four if that pays: surprise is compared, not told.
-
-        The head of a small model takes a third of the time of reading, and half of that goes.
-        """
-        return token_loss(hidden_states, targets, self._rounded, softcap=self._softcap)
-
-    @cached_property
-    def _rounded(self) -> Tensor | PackedWeight:
-        is_rounded = isinstance(self._weight, PackedWeight) and rounding_pays()
-        return in_four_bits(self._weight) if is_rounded else self._weight

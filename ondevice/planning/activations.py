@@ -124,18 +124,8 @@ class _Pass:
 
     def _novelty(self) -> int:
         """Losses of a chunk: its states laid together twice, and a slice of the logits with its exponentials."""
-        parts, plan, tokens = self._parts, self._plan, self._chunk
+        parts, tokens = self._parts, self._chunk
         states = 3 * tokens * parts.hidden_size * self._itemsize
         logits = tokens * min(slice_words(tokens, self._device), parts.vocab_size)
         per_logit = 2 * _FLOAT if self._device == "cpu" else self._itemsize  # Triton sums as it reads
-        head = parts.vocab_size * parts.hidden_size * 5 // 8 if _rounds_head(plan, self._device) else 0
-        return states + logits * per_logit + head
-
-
-def _rounds_head(plan: Plan, device: str) -> bool:
-    """True if novelty is measured by a copy of the head in four bits."""
-    if device != "cpu" or plan.loaded.quantization not in ("8bit", "4bit"):
-        return False
-    from ondevice.kernels.projection import rounding_pays
-
-    return rounding_pays()
+        return states + logits * per_logit

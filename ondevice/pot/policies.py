@@ -71,12 +71,7 @@ class InfiniPot(RetentionPolicy):
 
 
 class ByMass(RetentionPolicy):
-    """The mass as it is. What is measured for it decides:
-
-    the most attention that any repeated token paid, a probability that holds its own over chunks (KVzip, arXiv
-    2505.23416); what a token's key and value predict, whenever it is asked (KVzap, arXiv 2601.07891); or what late
-    queries let expect, new each time (Expected Attention, arXiv 2510.00636).
-    """
+    """The mass as it is: what a token's key and value predict, whenever it is asked (KVzap, arXiv 2601.07891)."""
 
     def scores(self, view: LayerView) -> Tensor:
         assert view.mass is not None
@@ -85,17 +80,8 @@ class ByMass(RetentionPolicy):
 
 def num_observed(policy: Policy, num_catalyst: int, num_queries: int) -> int:
     """Last queries of a pass whose attention a policy uses, of `num_queries`, with the catalyst at their end."""
-    observed = {
-        "catalyst": num_catalyst,
-        "window": WINDOW_TOKENS,
-        "last-token": 1,
-        "all": num_queries,
-        "repetition": 0,  # in passes of their own
-        "predicted": 0,  # from keys and values alone
-        "queries": 0,  # from those alone, without the attention that they pay
-        "nothing": 0,
-    }
-    return min(observed[policy.observes], num_queries)
+    observed = {"catalyst": num_catalyst, "window": WINDOW_TOKENS, "last-token": 1, "all": num_queries}
+    return min(observed.get(policy.observes, 0), num_queries)  # of the others no attention paid in a pass
 
 
 def make_policy(config: PotConfig, seed: int) -> RetentionPolicy | None:

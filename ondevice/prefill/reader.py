@@ -24,7 +24,7 @@ from ondevice.pot.distill import distill
 from ondevice.pot.novelty import Novelty, WordCounts
 from ondevice.pot.policies import make_policy, num_observed
 from ondevice.prefill.pruning import Pruning
-from ondevice.prefill.scores import SCORES, RecentPasses
+from ondevice.prefill.scores import SCORES
 from ondevice.prefill.selection import Part, Selection, keep_positions_low
 from ondevice.stage_clock import StageClock
 
@@ -54,7 +54,6 @@ class Reader:
     Attributes:
         novelty: of the tokens read since the last distillation.
         words: counts of the words read so far.
-        unrepeated: ids (1, n) of the passes since the last distillation, where the policy repeats them.
         chunk: what is left of the chunk that reading is in; None between two of them.
         policy: scores tokens at a distillation; None: there is none.
         is_torn: a pass is in the pot, and not all that belongs to it was done: nothing may go on from there.
@@ -67,13 +66,12 @@ class Reader:
         self._context, self._is_stopped, self._clock = context, is_stopped, clock
         self.policy = make_policy(context.config.pot, context.config.seed)
         observes = context.config.pot.method.observes
-        self._observes_all, self._repeats = observes == "all", observes == "repetition"
+        self._observes_all = observes == "all"
         self._scores = SCORES.get(observes)
         ids = catalyst_ids(context.config, context.slim_steps, context.loaded.tokenizer.encode)
         self._catalyst = context.decoder.ids(ids)
-        self.novelty = Novelty(context.decoder.head.novelty)
+        self.novelty = Novelty(context.decoder.head.token_loss)
         self.words = WordCounts(context.decoder.parts.vocab_size)
-        self.unrepeated: list[Tensor] = []
         self.chunk: Chunk | None = None
         self.is_torn = False
         self.selection = None if context.speculator is None else Selection(context.speculator)
@@ -185,8 +183,6 @@ class Reader:
         self.is_torn = True
         self._add_novelty(part, all_ids, out)
         self.words = words
-        if self._repeats:
-            self.unrepeated.append(ids)
         context.depths.note(part.start, part.stop, out.offsets)
         if context.host is not None:
             gone = [replace(states, tokens=states.tokens + part.start) for states in out.dropped]
@@ -274,8 +270,7 @@ class Reader:
             context.host.begin()  # what was not known to be evicted while it was read
         offloaded = context.settle(self._clock)  # slots move now
         if self._scores is not None:
-            mass = self._scores(context, RecentPasses(self.unrepeated, queries))
-            self.unrepeated = []
+            mass = self._scores(context, queries)
         result = distill(
             context.pot,
             self.policy,

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from ondevice.context import Context
 from ondevice.errors import DamagedPot
-from ondevice.pot.saved_state import check_names, check_within, take, take_counts
+from ondevice.pot.saved_state import check_names, take, take_counts
 from ondevice.prefill.reader import Chunk, Reader
 from ondevice.prefill.selection import Part
 
 _NOVELTY, _WORDS = "novelty.", "words."
-_CHUNK, _CUTS, _UNREPEATED, _COPIED = "chunk", "cuts", "unrepeated", "copied"
+_CHUNK, _CUTS, _COPIED = "chunk", "cuts", "copied"
 
 
 def reader_state(reader: Reader, context: Context) -> dict[str, Tensor]:
@@ -28,8 +28,6 @@ def reader_state(reader: Reader, context: Context) -> dict[str, Tensor]:
     state |= {_NOVELTY + name: tensor for name, tensor in reader.novelty.state().items()}
     if context.slim_steps:
         state |= {_WORDS + name: tensor for name, tensor in reader.words.state().items()}
-    if reader.unrepeated:
-        state[_UNREPEATED] = torch.tensor([ids.shape[1] for ids in reader.unrepeated])
     if context.host is not None:
         state[_COPIED] = torch.tensor(context.host.num_copied)
     return state
@@ -47,7 +45,7 @@ def restore_reader(reader: Reader, context: Context, state: Mapping[str, Tensor]
     novelty, words = ({name.removeprefix(kind): part for name, part in state.items() if name.startswith(kind)}
                       for kind in (_NOVELTY, _WORDS))  # fmt: skip
     rest = {name: part for name, part in state.items() if not name.startswith((_NOVELTY, _WORDS))}
-    check_names(rest, {_CHUNK, _CUTS, _UNREPEATED, _COPIED})
+    check_names(rest, {_CHUNK, _CUTS, _COPIED})
 
     def ids(start: int, stop: int) -> Tensor:
         return decoder.ids(context.tokens.ids(start, stop))
@@ -56,13 +54,6 @@ def restore_reader(reader: Reader, context: Context, state: Mapping[str, Tensor]
     if context.slim_steps:
         reader.words.restore(words)
     reader.chunk = _chunk(reader, context, rest)
-    if _UNREPEATED in rest:
-        sizes = take(rest, _UNREPEATED, torch.int64, (None,))
-        check_within(_UNREPEATED, sizes, 1, last + 1)
-        stops = [last - int(sizes.sum()), *(last - int(sizes.sum()) + sizes.cumsum(0)).tolist()]
-        if stops[0] < 0:
-            raise DamagedPot("more is to be repeated than was read")
-        reader.unrepeated = [ids(start, stop) for start, stop in pairwise(stops)]
     if context.host is not None:
         copied = take_counts(rest, _COPIED, len(context.pot.num_cached), context.pot.shape.capacity)
         if any(there > used for there, used in zip(copied, context.pot.num_cached, strict=True)):

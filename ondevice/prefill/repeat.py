@@ -25,34 +25,27 @@ _LEAD = 8  # tokens before a slice that say where it begins
 _SLICE = 512  # tokens, where there is room for them
 
 
-def check_room(reserve: int, tokenizer: Tokenizer) -> None:
-    """Refuse a reserve that the text cannot be repeated in.
-
-    Raises:
-        ConfigError: the prompt leaves nothing of it.
-    """
-    if (needed := _prompt_size(tokenizer)) >= reserve:
-        raise ConfigError(
-            f"To repeat a text takes {needed} slots and more, and {{pot.reserve}} is {reserve}",
-            fix="Raise {pot.reserve}.",
-        )
-
-
 def repeat_peaks(
     decoder: Decoder, pot: MemoryPot, ids: Sequence[int] | npt.NDArray[np.int32], tokenizer: Tokenizer
 ) -> list[Tensor]:
     """The most attention that the repetition of some tokens pays to each slot.
 
     Args:
-        pot: holds them; as it was, afterwards. Its free slots hold at least the prompt and a few tokens.
+        pot: holds them; as it was, afterwards.
         ids: (n,) what was read, in its order.
 
     Returns:
         For each layer (batch, num_kv_heads, num_cached) float32, between 0 and 1.
+
+    Raises:
+        ConfigError: the free slots do not hold the prompt.
     """
     first, later = (tokenizer.encode(text)[0].tolist() for text in (_FIRST, _LATER))
-    size = min(_SLICE, pot.num_free - _prompt_size(tokenizer))
-    assert size > 0, "the free slots do not even hold the prompt"
+    needed = max(len(first), len(later) + _LEAD)
+    if (size := min(_SLICE, pot.num_free - needed)) <= 0:
+        raise ConfigError(
+            f"To repeat a text takes more than {needed} slots, and {pot.num_free} are free", fix="Raise {pot.reserve}."
+        )
     all_ids = np.asarray(ids, np.int64).tolist()
     nothing = torch.empty(0, dtype=torch.int32, device=decoder.device)
     peaks: list[Tensor] = []
@@ -69,8 +62,3 @@ def repeat_peaks(
         )
         peaks = [torch.maximum(*both) for both in zip(peaks, out.mass, strict=True)] if peaks else out.mass
     return peaks
-
-
-def _prompt_size(tokenizer: Tokenizer) -> int:
-    first, later = (len(tokenizer.encode(text)[0]) for text in (_FIRST, _LATER))
-    return max(first, later + _LEAD)

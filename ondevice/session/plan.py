@@ -20,7 +20,6 @@ from ondevice.prefill.head_budgets import head_shares, known_head_budgets, share
 from ondevice.prefill.key_frame import key_frame, known_frame
 from ondevice.prefill.pruning import slim_steps, stored_tokens
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
-from ondevice.prefill.repeat import check_room
 from ondevice.speculator.choose import most_chosen
 from ondevice.speculator.speculator import Speculator
 
@@ -380,7 +379,7 @@ class Plan:
         """Refuse what cannot work however much memory is free.
 
         Raises:
-            ConfigError: prompt, sinks, catalyst, repetition or look-ahead take more slots than there are for them.
+            ConfigError: prompt, sinks, catalyst or look-ahead take more slots than there are for them.
             PotError: the host tier does not hold the fewest tokens that there are.
         """
         if self.config.pot.is_auto:
@@ -399,8 +398,6 @@ class Plan:
             )
         self._new_speculator()
         catalyst_ids(config, self.slim_steps, self.loaded.tokenizer.encode)
-        if config.pot.method.observes == "repetition":
-            check_room(config.pot.reserve, self.loaded.tokenizer)
         if self.has_host:
             shape = self._shape(config.pot.capacity)  # the number of slots plays no part
             HostMemory.budgets(shape, config.tier, self.decoder.dtype, self._hidden_size)

@@ -22,6 +22,7 @@ _BY_NATURE = {  # of pots from before these could be set
 }
 # Settings that no longer exist, by part: the only value that can still be opened, and those of answers, any of them.
 _GONE: dict[str, dict[str, Any]] = {
+    "file": {"saved_as": "own"},
     "pot": {"reservoir": 0.0, "refits_values": False, "renews_novelty": False, "adaptive_keep": None},
     "slim": {"novelty": "survivors"},
     "tier": {"reads_on": True, "folder": _ANY, "coverage": _ANY, "gamma": _ANY},
@@ -83,7 +84,6 @@ class PotHeader:
         capacity, capacities: slots of the pot, as in `PotShape`.
         saved: when, ISO 8601.
         spans: document tokens still to be read, as in `Context`; none of a document that was read to its end.
-        saved_as: type of keys and values, where it is not that of the pot: any type of the model may open it then.
         sha256: checksum of each tensor, by name; None in a file that is older than those.
     """
 
@@ -101,7 +101,6 @@ class PotHeader:
     saved: str = ""
     spans: tuple[tuple[int, int], ...] = ()
     sha256: dict[str, str] | None = None
-    saved_as: str = "own"
 
     @classmethod
     def read(cls, path: Path) -> PotHeader:
@@ -113,6 +112,7 @@ class PotHeader:
         """
         header = read_header(path)
         try:
+            renewed({"file": header})
             renewed(header.get("config"))
             if isinstance(method := header.get("method"), dict):
                 renewed({**method, "pot": method})
@@ -132,9 +132,7 @@ class PotHeader:
         Raises:
             PotMismatch: says what differs.
         """
-        is_open = self.saved_as != "own" and "spec" not in self.method  # a speculator's pot is in its own type
-        names = {key: name for key, name in _NAMES.items() if not (is_open and key == "dtype")}
-        reasons = [name for key, name in names.items() if getattr(self, key) != expected[key]]
+        reasons = [name for key, name in _NAMES.items() if getattr(self, key) != expected[key]]
         reasons += [
             f"{option}={_show(self.method.get(option))} instead of {_show(value)}"
             for option, value in json.loads(json.dumps(expected["method"])).items()  # tuples have become lists

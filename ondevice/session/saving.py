@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ondevice.config import FIELDS, EngineConfig, SaveAs, value_of, with_values
+from ondevice.config import FIELDS, EngineConfig, value_of, with_values
 from ondevice.context import Context
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
@@ -25,7 +25,6 @@ from ondevice.events import Event
 from ondevice.machine.memory import memory_watched
 from ondevice.model.loading.load import require_local
 from ondevice.pot.depths import Depths
-from ondevice.pot.saved_types import Loss, check_type, rounded, widened
 from ondevice.pot.saving import read_tensors, write_pot
 from ondevice.pot.slots import CodedSlots
 from ondevice.prefill.reader_state import reader_state, restore_reader
@@ -45,26 +44,20 @@ _TOKEN_BYTES = 14  # id, characters and depth of a token in a file
 _ANSWERS = {path for path, one in FIELDS.items() if one.answers}
 
 
-def save_session(session: Session, path: Path, save_as: SaveAs = "own", *, apart: bool = False) -> Loss:
+def save_session(session: Session, path: Path, *, apart: bool = False) -> None:
     """Write the session to one file, whole or not at all.
 
     Args:
-        save_as: type of keys and values in the file; "own" is the pot's.
         apart: the document's text and tokens lie in files beside it, which other pots of it may share.
-
-    Returns:
-        What rounding to that type has changed.
 
     Raises:
         PotError: nothing has been read, reading is not finished, or the file cannot be written.
     """
     if session.context.spans:
         raise PotError("The document is not read to its end", fix="Resume the reading, then save.")
-    if save_as != "own" and session.context.pot.is_coded:
-        raise PotError("A quantised pot is saved as it is", fix="Name no type to save it in.")
     session.reader.score_novelty()
     with memory_watched("saving", session.context.decoder.device):
-        return _write(session, path, {}, [], save_as, apart=apart)
+        _write(session, path, {}, [], apart=apart)
 
 
 def save_reading(session: Session, path: Path) -> list[Event]:
@@ -136,12 +129,11 @@ def _write(
     path: Path,
     parts: dict[str, Tensor],
     spans: Sequence[tuple[int, int]],
-    save_as: SaveAs = "own",
     *,
     apart: bool = False,
     is_reading: bool = False,
-) -> Loss:
-    """Write a session, with what there is of a reading in its middle; raises as `write_pot`. What rounding changed."""
+) -> None:
+    """Write a session, with what there is of a reading in its middle; raises as `write_pot`."""
     session.require_whole()
     tokens, pot = session.context.tokens, session.context.pot
     document = {field.name: getattr(tokens.document, field.name) for field in fields(SavedDocument)}
@@ -154,7 +146,6 @@ def _write(
         "counts": asdict(Counts(session.context.num_read, session.context.num_skipped, session.context.num_cycles)),
         "capacity": pot.shape.capacity,
         "capacities": pot.shape.capacities,
-        "saved_as": save_as,
         "saved": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     arrays = {_PREFIX + name: torch.from_numpy(array.copy()) for name, array in tokens.state().items()}
@@ -165,12 +156,8 @@ def _write(
         arrays |= {_FRAME + name: part.clone() for name, part in pot.frame._asdict().items()}
     if session.context.speculator is not None:
         arrays |= {_SPECULATOR + name: tensor for name, tensor in session.context.speculator.state().items()}
-    state, loss = pot.state(), Loss(0.0, 0.0)
-    if save_as != "own":
-        state, loss = rounded(state, save_as)
     beside = [_PREFIX + name for name in _SHARED] if apart else []
-    write_pot(path, {**state, **arrays, **parts}, header | ({"spans": spans} if spans else {}), beside)
-    return loss
+    write_pot(path, {**pot.state(), **arrays, **parts}, header | ({"spans": spans} if spans else {}), beside)
 
 
 def load_session(engine: Engine, path: Path, config: EngineConfig | None = None) -> Session:
@@ -254,8 +241,6 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
     if context.host is not None and (tier or saved.tier.budget_bytes):
         context.host.restore(tier, context.extent, as_it_lies=is_reading)
     context.pot.expect(session.plan.num_positions(tokens.num_tokens))
-    if (save_as := check_type(header.saved_as)) != "own":
-        tensors = widened(tensors, save_as, shape.num_layers, context.decoder.dtype)
     context.pot.restore_(tensors, context.decoder.rotate_keys, context.extent)
     if is_reading:
         restore_reader(session.reader, context, reader)

@@ -76,7 +76,7 @@ class Speculator:
         self._prompt, self._prefix, self._eos_ids = prompt, tuple(prefix), eos_ids
         self._num_protected = max(len(self._prefix), pot_config.num_sink_tokens)
         self._policy = make_policy(pot_config, seed)
-        self._novelty = Novelty(decoder.head.novelty)
+        self._novelty = Novelty(decoder.head.token_loss)
         self._words = WordCounts(decoder.parts.vocab_size)
         # All of a model of its own, as in the paper; of own first layers the upper half: lower ones see neighbours.
         num_layers = len(decoder.parts.layers)

@@ -30,9 +30,7 @@ from ondevice.events import (
     TokensChosen,
     TokensOffloaded,
     TokensRead,
-    TokensRecalled,
 )
-from ondevice.telemetry.chunk_times import ChunkTimes
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 # Reading; the heads of a model are measured once, whatever is read.
@@ -53,9 +51,6 @@ class Telemetry:
         num_cached: used slots per head for each layer; `capacity` is the ceiling.
         stage_seconds: seconds by stage of `STAGES` since the beginning; of `offload` those that reading waited.
         offload_hidden_seconds: copying into host memory that went on beside the forward passes.
-        offload_bytes: copied so far.
-        revival_bytes: copied back for answers so far.
-        chunks: the seconds of reading, chunk by chunk.
         retention: (layer, head) pairs that hold each document token, as of the last distillation.
         num_heads_total: the most that an entry of `retention` can be.
         num_cycles: distillations so far.
@@ -75,9 +70,6 @@ class Telemetry:
     capacity: int = 0
     stage_seconds: dict[Stage, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
     offload_hidden_seconds: float = 0.0
-    offload_bytes: int = 0
-    revival_bytes: int = 0
-    chunks: ChunkTimes = field(default_factory=ChunkTimes)
     retention: HeadCounts = field(default_factory=HeadCounts)
     novelty_tokens: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     num_heads_total: int = 0
@@ -90,7 +82,6 @@ class Telemetry:
 
     def apply(self, event: Event) -> None:
         """Take one event into account."""
-        self.chunks.apply(event)
         match event:
             case DocumentOpened():
                 self.document = event
@@ -120,13 +111,10 @@ class Telemetry:
                 self.stage_seconds["offload"] += event.waited_seconds
                 self._recent.append((0, event.waited_seconds))
                 self.offload_hidden_seconds += event.seconds - event.waited_seconds
-                self.offload_bytes += event.num_bytes
             case DocumentRead():
                 self.ledger, self.num_total = event.ledger, event.ledger.tokens_total
                 self.retention, self.num_heads_total = event.retention, event.num_heads_total
                 self._add(event.stage_seconds)
-            case TokensRecalled():
-                self.revival_bytes += event.num_bytes
             case QuestionRead():
                 self.answer, self.blocks_read = "", None
             case AnswerToken():

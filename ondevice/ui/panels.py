@@ -37,15 +37,6 @@ _FILL_KEY = (
     '<li><i class="od-sw od-sw-recent"></i>recent</li>'
     "</ul>"
 )
-_TIME_KEY = (
-    '<ul class="od-key" aria-label="Legend">'
-    '<li><i class="od-sw od-sw-3"></i>read</li>'
-    '<li><i class="od-sw od-sw-novelty"></i>score what is new</li>'
-    '<li><i class="od-sw od-sw-4"></i>choose what to keep</li>'
-    '<li><i class="od-sw od-sw-wait"></i>wait for copies</li>'
-    '<li><i class="od-sw od-sw-2"></i>skim with a small model</li>'
-    "</ul>"
-)
 
 
 def _asset(name: str) -> str:
@@ -118,13 +109,6 @@ TEMPLATES = {
     "latency": (
         '<section class="od-panel"><h2>Where the time goes</h2>'
         '<table class="od-times"><tbody></tbody></table></section>'
-    ),
-    "chunks": (
-        '<section class="od-panel" hidden><h2>Time chunk by chunk</h2>'
-        '<p class="od-explain">A chunk is what is read until the pot is full. Each bar is one chunk, or several of a '
-        "long document.</p>"
-        '<canvas tabindex="0" role="application" aria-label="Nothing read"></canvas>'
-        f'<output class="od-readout" aria-live="off"></output>{_TIME_KEY}<p class="od-facts"></p></section>'
     ),
     "blocks": (
         '<section class="od-panel" hidden><h2>What the last answer read of the pot</h2>'
@@ -206,7 +190,7 @@ def scripts() -> str:
         *SCRIPTS,
         "readout.js",
         "charts.js",
-        "times.js",
+        "blocks.js",
         "unfounded.js",
         "answers.js",
         "panes.js",

@@ -24,7 +24,7 @@ from ondevice.ui.composer import invitation, is_unread, waits_for
 from ondevice.ui.form import CONTROLS, element_id
 from ondevice.ui.progress import progress
 from ondevice.ui.scan_render import scan_panel, scan_progress
-from ondevice.ui.times import blocks_read, chunk_times, stage_times
+from ondevice.ui.times import blocks_read, stage_times
 
 Patch = dict[str, Any]
 
@@ -86,16 +86,8 @@ def reading(workspace: Workspace) -> Patch:
 
 
 def times(workspace: Workspace) -> Patch:
-    """Times by stage, and what was read and copied in them."""
-    telemetry, has_tier = (
-        workspace.telemetry,
-        workspace.session is not None and workspace.session.context.host is not None,
-    )
-    return {
-        "latency": stage_times(telemetry),
-        "chunks": chunk_times(telemetry, has_tier=has_tier),
-        "blocks": blocks_read(telemetry),
-    }
+    """Times by stage, and what the last answer read of the pot."""
+    return {"latency": stage_times(workspace.telemetry), "blocks": blocks_read(workspace.telemetry)}
 
 
 def answering(workspace: Workspace) -> Patch:

@@ -1,4 +1,4 @@
-"""Times as the screen shows them: by stage, by chunk, and what an answer read of the pot."""
+"""Times as the screen shows them: by stage, and what an answer read of the pot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ STAGE_LABELS = {
     "sources": "Find where answers looked",
     "finish": "Check answers",
 }
-_CHUNK_STAGES = ("forward", "novelty", "distill", "offload", "speculate")
 
 
 def stage_times(telemetry: Telemetry) -> list[dict[str, Any]]:
@@ -40,25 +39,6 @@ def stage_times(telemetry: Telemetry) -> list[dict[str, Any]]:
         }
         for stage in STAGES
     ]
-
-
-def chunk_times(telemetry: Telemetry, *, has_tier: bool) -> dict[str, Any] | None:
-    """Milliseconds of each chunk by stage, and the speed in it: [first token, end, chunks, ms, ...]."""
-    chunks = telemetry.chunks.chunks
-    if not chunks:
-        return None
-    facts = [f"{words.plural(sum(chunk.num_chunks for chunk in chunks), 'chunk')} read"]
-    seconds = sum(chunk.seconds for chunk in chunks)
-    if seconds:
-        facts.append(f"{words.rate((chunks[-1].stop - chunks[0].start) / seconds)} on average")
-    if has_tier:
-        facts.append(f"{words.size(telemetry.offload_bytes)} copied to the host tier")
-        facts.append(f"{words.size(telemetry.revival_bytes)} brought back for answers")
-    rows = []
-    for chunk in chunks:
-        stages = (chunk.forward, chunk.novelty, chunk.distill, chunk.wait, chunk.speculate)
-        rows.append([chunk.start, chunk.stop, chunk.num_chunks, *(round(1000 * stage, 1) for stage in stages)])
-    return {"chunks": rows, "stages": [STAGE_LABELS[stage] for stage in _CHUNK_STAGES], "facts": facts}
 
 
 def blocks_read(telemetry: Telemetry) -> dict[str, Any] | None:

@@ -20,7 +20,6 @@ from starlette.requests import Request
 from ondevice.api.documents import Documents
 from ondevice.api.failures import ApiError
 from ondevice.api.stream import event_json, event_name
-from ondevice.client import Client, RequestFailed
 from ondevice.errors import DocumentError, PotError
 from ondevice.events import Event
 from ondevice.library.library import Library
@@ -44,6 +43,7 @@ from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Uploads
 from ondevice.serving.workspace import Workspace
 from ondevice.ui.launch import serving
+from ondevice_bench.client import Client, RequestFailed
 from tests.builders.documents import encrypt, make_pdf, make_repeating_epub, show
 from tests.builders.screens import TEXT, slow_down, tiny_engine, variables_kept
 
@@ -299,7 +299,7 @@ def test_documents_are_there_again_after_a_restart(tmp_path: Path, monkeypatch: 
 def test_a_large_file_is_sent_in_pieces(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "long “x”.txt"
     path.write_bytes(b"Nothing but this. " * 200)
-    monkeypatch.setattr("ondevice.client._BLOCK_BYTES", 100)
+    monkeypatch.setattr("ondevice_bench.client._BLOCK_BYTES", 100)
     monkeypatch.setattr(Path, "read_bytes", lambda self: 1 / 0)
     card = client.open(path, "a password that it does not need")
     assert (card["name"], card["num_tokens"]) == ("long “x”.txt", 18 * 200)

@@ -11,12 +11,12 @@ import openai
 import pytest
 
 from ondevice.api.chat import asked_of
-from ondevice.client import Client
 from ondevice.config import GenerationConfig
 from ondevice.decode.prompt import Turn
 from ondevice.errors import ConfigError
 from ondevice.library.library import Library
 from ondevice.ui.launch import serving
+from ondevice_bench.client import Client
 from tests.builders.screens import TEXT, tiny_engine, variables_kept
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from ondevice.api.tools import Tools
-from ondevice.client import Client, RequestFailed
 from ondevice.config import PotConfig
 from ondevice.errors import PotError
 from ondevice.library.library import Library
@@ -19,6 +18,7 @@ from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Uploads
 from ondevice.session.engine import Engine
 from ondevice.ui.launch import serving
+from ondevice_bench.client import Client, RequestFailed
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 from tests.builders.scans import name_in_chunks
 from tests.builders.screens import variables_kept

@@ -130,7 +130,6 @@ def test_charts_can_be_read_with_the_keyboard_and_the_pointer(visit: Visit) -> N
     page.click("[data-drawer-button=inside]")
     for panel, first, second in (
         ("#od-fill", "Layer 1 of 3:", "Layer 2 of 3:"),
-        ("#od-chunks", "Tokens 1", "tokens/s"),
         ("#od-blocks", "Layer 1, head 1:", "Layer 1, head 2:"),
     ):
         canvas, readout = page.locator(f"{panel} canvas"), f"{panel} .od-readout"

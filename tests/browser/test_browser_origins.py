@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.client import Client
 from ondevice.library.library import Library
 from ondevice.ui.launch import serving
+from ondevice_bench.client import Client
 from tests.browser.driver import Visit, chromium, visiting
 from tests.builders.grids import first_of
 from tests.builders.screens import tiny_engine

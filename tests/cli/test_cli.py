@@ -508,12 +508,12 @@ def test_options_left_alone_are_the_defaults_of_the_settings() -> None:
 def test_every_option_reaches_its_setting() -> None:
     options = PotOptions(
         model="m", device="cpu", dtype="bfloat16", quantization="4bit", seed=3, capacity=512, keep=128, reserve=32,
-        policy="expected", catalyst="text", catalyst_text="Look.", novelty=0.25, slot_shares="by-head",
+        policy="foresight", catalyst="text", catalyst_text="Look.", novelty=0.25, slot_shares="by-head",
         context_reset="late", step=100, kv_dtype="int8", slim="3:50%", host_tier="1.5GB", bring_back=512, art=True,
         spec_keep=0.5, speculator="s",
     )  # fmt: skip
     pot = PotConfig(
-        512, 128, 32, policy="expected", catalyst="text", catalyst_text="Look.", novelty=0.25,
+        512, 128, 32, policy="foresight", catalyst="text", catalyst_text="Look.", novelty=0.25,
         slot_shares="by-head", context_reset="late", step_size=100, kv_dtype="int8",
     )  # fmt: skip
     answers = AnswerOptions(max_new_tokens=9, temperature=0.5, top_p=0.9, chat=False, remember=False)

@@ -42,7 +42,7 @@ def test_why_tokens_are_kept_can_be_said_of_one_and_of_several() -> None:
 
 def test_people_are_offered_the_products_rows_and_none_of_the_laboratory() -> None:
     offered = SETTINGS["pot.policy"].offered
-    assert offered == ("infinipot", "truncate", "full", "repeat", "foresight", "expected")
+    assert offered == ("infinipot", "truncate", "full", "foresight")
     assert {"h2o", "random"} <= set(SETTINGS["pot.policy"].choices) - set(offered)
     assert all(POLICIES[name].scorer is None or POLICIES[name].scorer.startswith("ondevice.") for name in offered)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -29,7 +30,6 @@ from ondevice.config import (
     TierConfig,
     by_key,
     key_name,
-    key_table,
     label_name,
     on_screen,
     option_name,
@@ -38,8 +38,8 @@ from ondevice.config import (
     with_choices,
     with_values,
 )
-from ondevice.config.setting import Control, at_least, check_each, setting
-from ondevice.errors import ConfigError
+from ondevice.config.setting import Control, Setting, at_least, check_each, setting
+from ondevice.errors import ConfigError, named
 from ondevice.ui.form import CONTROLS, Form, control, on_form
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -222,6 +222,20 @@ def test_every_option_and_key_reaches_its_setting() -> None:
     assert (config.slim.schedule, config.art.enabled, config.spec.keep, config.seed) == ("auto", True, 0.5, 7)
     answering = with_values(GenerationConfig(), by_key(ANSWERING, {"temperature": 1, "num_sources": 0}))
     assert answering == GenerationConfig(temperature=1.0, num_sources=0)
+
+
+def key_table(settings: Mapping[str, Setting]) -> str:
+    """The keys of the programming interface as a table in Markdown."""
+    lines = ["| key | option | default | meaning |", "|---|---|---|---|"]
+    for one in settings.values():
+        if one.api:
+            doc = named(one.doc, lambda path: f"`{settings[path].key_name if path in settings else path}`")
+            if one.zero:
+                doc += f" 0 or `{json.dumps(one.zero)}`: {one.zero}."
+            if one.is_size or one.choices:
+                doc += " In bytes." if one.is_size else f" One of {', '.join(f'`{choice}`' for choice in one.offered)}."
+            lines.append(f"| `{one.api}` | `{one.option_name}` | `{json.dumps(one.default)}` | {doc} |")
+    return "\n".join(lines)
 
 
 def test_the_form_shows_a_config_and_gives_it_back() -> None:

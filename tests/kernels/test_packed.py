@@ -12,7 +12,7 @@ import torch
 from ondevice.kernels.cpu import byte_vectors
 from ondevice.kernels.packed import FORMATS, PackedWeight, joined, pack, unpack
 from ondevice.kernels.projection import project, project_ref
-from ondevice.kernels.rounding import in_four_bits, quantize
+from ondevice.kernels.rounding import quantize
 from ondevice.kernels.token_loss import token_loss
 from torch import Tensor
 
@@ -62,19 +62,6 @@ def test_packing_loses_nothing(bits: int, has_offset: bool, shape: tuple[int, in
     assert torch.equal(unpack(packed), values)
 
 
-@pytest.mark.parametrize("num_rows", [7, 48, 4096 + 40])  # the last one in two slices
-@pytest.mark.parametrize("has_offset", [False, True])
-def test_eight_bits_round_to_four_with_less_error_than_equal_steps(has_offset: bool, num_rows: int) -> None:
-    packed, values = weight_of(8, has_offset, (num_rows, 96))
-    groups, got = values.view(num_rows, -1, 32), unpack(in_four_bits(packed)).view(num_rows, -1, 32)
-    low, high = groups.aminmax(dim=2, keepdim=True)
-    step = (high - low) / 15
-    plain = low + step * ((groups - low) / step).round()
-    assert (got - groups).square().mean() < (plain - groups).square().mean()
-    assert ((got - groups).abs() <= step).all()
-    assert in_four_bits(packed).nbytes < 0.6 * packed.nbytes
-
-
 @pytest.mark.parametrize("shape", [*SHAPES, (600, 64)])
 def test_weights_round_as_closely_as_is_said(shape: tuple[int, int]) -> None:
     weight = torch.randn(shape)
@@ -88,16 +75,6 @@ def test_weights_round_as_closely_as_is_said(shape: tuple[int, int]) -> None:
         for bits in (8, 4):
             got = unpack(quantize(torch.full(shape, equal), bits))  # type: ignore[arg-type]
             torch.testing.assert_close(got, torch.full(shape, equal), atol=1e-3, rtol=1e-3)
-
-
-def test_less_than_eight_bits_stay_as_they_are() -> None:
-    six, _ = weight_of(6, False, (48, 96))
-    eight, _ = weight_of(8, False, (48, 96))
-    rounded_ = in_four_bits(joined([six, eight]))
-    assert rounded_.parts[0] is six.parts[0]
-    assert [part.form.bits for part in rounded_.parts] == [6, 4]
-    equal = pack(torch.full((16, 32), 200, dtype=torch.uint8), torch.ones(16, 1), None, 8)
-    torch.testing.assert_close(unpack(in_four_bits(equal)), torch.full((16, 32), 72.0), atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("with_bias", [False, True])

@@ -72,22 +72,6 @@ def test_logits_are_those_of_the_unpacked_model(
     assert (one - expected_one).norm() < 0.03 * expected_one.norm()
     loss, expected_loss = decoder.head.token_loss(one, ids[:, 1:2]), exact.head.token_loss(expected_one, ids[:, 1:2])
     assert torch.allclose(loss, expected_loss, atol=0.1)
-    assert torch.allclose(decoder.head.novelty(one, ids[:, 1:2]), expected_loss, atol=0.3)
-    assert torch.equal(exact.head.novelty(expected_one, ids[:, 1:2]), expected_loss)
-
-
-@pytest.mark.parametrize("pays", [True, False])
-def test_novelty_is_the_loss_under_a_head_of_fewer_bits_where_that_is_faster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pays: bool
-) -> None:
-    monkeypatch.setattr("ondevice.model.head.rounding_pays", lambda: pays)
-    path = str(write_gguf(tmp_path / "tiny.gguf", architecture="qwen2", kinds=("Q8_0",), bias=True))
-    decoder = Decoder(load_model(path, device="cpu").model)
-    ids = torch.randint(3, 250, (1, 40), generator=torch.Generator().manual_seed(0))
-    states = decoder.forward(ids, decoder.new_pot(64)).hidden_states[:, :-1]
-    loss, novelty = decoder.head.token_loss(states, ids[:, 1:]), decoder.head.novelty(states, ids[:, 1:])
-    assert torch.allclose(novelty, loss, atol=0.3)
-    assert torch.equal(novelty, loss) is not pays
 
 
 def test_float32_products_are_exactly_those_of_the_unpacked_model(

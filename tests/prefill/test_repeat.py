@@ -162,23 +162,24 @@ def test_what_fits_into_an_even_pot_is_kept_whole() -> None:
     assert min(session.context.pot.num_cached) >= session.context.tokens.num_tokens
 
 
-@pytest.mark.parametrize("slot_shares", ["by-head"])
-def test_a_stream_whose_length_nobody_knows_is_shared_out_as_well(slot_shares: SlotSharing) -> None:
-    session = session_with(replace(POT, slot_shares=slot_shares))
+def stream() -> Document:
     pages = iter([Page(1, TEXT[:600]), Page(2, TEXT[600:])])
-    distilled = [
-        event
-        for event in session.read(Document("stream", "txt", "part", pages, num_pages=None, size_bytes=None))
-        if isinstance(event, PotDistilled)
-    ]
-    assert distilled
+    return Document("stream", "txt", "part", pages, num_pages=None, size_bytes=None)
+
+
+def test_a_stream_whose_length_nobody_knows_is_shared_out_as_well() -> None:
+    session = session_with(replace(POT, policy="infinipot", slot_shares="by-head"))
+    assert [event for event in session.read(stream()) if isinstance(event, PotDistilled)]
     assert session.context.pot.shape.capacities is not None
     check_invariants(session.context.pot, session.context.tokens.num_tokens)
 
 
-def test_a_reserve_without_room_for_the_prompt_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(ConfigError, match=r"To repeat a text takes \d+ slots and more"):
-        session_with(replace(POT, reserve=16))
-    assert session_with(
-        replace(POT, reserve=16, policy="infinipot", catalyst="text", catalyst_text="Recall.")
-    ).context.has_pot
+def test_a_stream_is_not_repeated() -> None:
+    with pytest.raises(ConfigError, match="A stream cannot be gone back to"):
+        list(session_with().read(stream()))
+
+
+def test_a_pot_without_room_for_the_prompt_is_refused() -> None:
+    session = session_with(replace(POT, reserve=16))
+    with pytest.raises(ConfigError, match=r"To repeat a text takes more than \d+ slots, and 16 are free"):
+        list(session.read(document()))

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from ondevice.client import Client
 from ondevice.library.library import Library
 from ondevice.serving.security import HEADERS
 from ondevice.ui.launch import serving
+from ondevice_bench.client import Client
 from tests.builders.screens import TEXT, tiny_engine, variables_kept
 
 pytestmark = pytest.mark.usefixtures("one_thread")

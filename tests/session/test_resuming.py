@@ -134,7 +134,7 @@ def test_a_reading_is_no_saved_pot(tmp_path: Path) -> None:
         load_session(engine, tmp_path / "a.pot")
 
 
-@pytest.mark.parametrize("name", first_of("pruned", "repeat", "truncate"))
+@pytest.mark.parametrize("name", first_of("pruned", "truncate"))
 def test_a_reading_that_somebody_changed_is_refused_or_goes_on(name: str, tmp_path: Path) -> None:
     """Every tensor and field of a reader, changed behind the checksums: never anything but a typed error."""
     engine, session = start(BASES[name])

@@ -127,7 +127,9 @@ def test_settings_that_no_longer_exist_may_be_in_a_file_while_they_were_off(
         config["tier"] |= {"folder": "tiers", "gamma": 0.5, "coverage": 0.5}  # of answers: any value of them opens
         if part == "pot" or method.get(part):
             (method if part == "pot" else method[part])[setting] = off
-    reopen(spoilt(pot, path, header=pot.header | {"config": config, "method": method}))
+    reopen(spoilt(pot, path, header=pot.header | {"config": config, "method": method, "saved_as": "own"}))
+    with pytest.raises(PotMismatch, match=r"saved_as='int8'.*no longer exists"):
+        reopen(spoilt(pot, path, header=pot.header | {"saved_as": "int8"}))
     for part, setting, off, on in gone:
         config[part][setting] = on
         with pytest.raises(PotMismatch, match=rf"{part}\.{setting}.*no longer exists") as caught:
@@ -316,7 +318,7 @@ def test_a_header_is_what_we_write_or_nothing(pots: dict[str, SavedPot], tmp_pat
         reopen(spoilt(pot, path, header=whole.replace('"notes"', f'"x": {deep}, "notes"')))
     for name in pot.header:
         without = {key: value for key, value in pot.header.items() if key != name}
-        if name in ("saved", "capacities", "saved_as"):
+        if name in ("saved", "capacities"):
             reopen(spoilt(pot, path, header=without))
             continue
         with pytest.raises(PotError):

@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 
-from ondevice.client import Client, RequestFailed
 from ondevice.result import Row, row
+from ondevice_bench.client import Client, RequestFailed
 
 _LIMIT_SECONDS = 600.0
 

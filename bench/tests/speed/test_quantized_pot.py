@@ -20,7 +20,6 @@ def test_every_type_is_measured_and_smaller_ones_lose_more() -> None:
     (table,) = MEASUREMENT.run(setup, SimpleNamespace(quick=True, text=None, cached=(96,)))
     found = table.summary
     assert found["slot_bytes_model"] > found["slot_bytes_int8"] > found["slot_bytes_k8v4"] > found["slot_bytes_int4"]
-    assert 0 == found["keys_off_saved_as_float32"] < found["keys_off_saved_as_bf16"] < found["keys_off_saved_as_int8"]
     off = {row.contender: row.p50 for row in table.rows if row.metric == "loss of a token, off by"}
     assert 0 < off["int8"] < off["k8v4"] < off["int4"]
     assert min(found[f"{kind}_speed_{name}"] for kind in ("reading", "decode") for name in ("int8", "k8v4", "int4")) > 0

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
 
 from ondevice.config import KeyRotation, KvDtype, PotConfig
+from ondevice.context import Context
 from ondevice.documents import Document, Page
 from ondevice.events import PotDistilled
-from ondevice.pot.expected import expected_attention, moments
-from ondevice.prefill import scores
+from ondevice.prefill.scores import SCORES
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
+from ondevice_bench.quality import measured_scores
+from ondevice_bench.quality.measured_scores import expected_attention, moments
 from tests.builders.models import plain_config, tiny_loaded
 from tests.builders.pots import check_invariants
 
@@ -47,10 +50,10 @@ def test_the_expectation_is_what_many_queries_pay_on_average() -> None:
 def test_queries_are_turned_by_the_mean_of_the_next_rotations() -> None:
     decoder = Engine(tiny_loaded(), plain_config()).decoder
     pot, size = decoder.new_pot(8), decoder.parts.head_dim
-    turn = scores._mean_rotation(decoder, pot, 37)
+    turn = measured_scores._mean_rotation(decoder, pot, 37)
     query = torch.randn(1, 1, 1, size, generator=torch.Generator().manual_seed(1))
-    ahead = torch.arange(37, 37 + scores._AHEAD, dtype=torch.int32)[None, None]
-    each = decoder.rotate_keys(query.expand(-1, -1, scores._AHEAD, -1), ahead, pot.max_positions)
+    ahead = torch.arange(37, 37 + measured_scores._AHEAD, dtype=torch.int32)[None, None]
+    each = decoder.rotate_keys(query.expand(-1, -1, measured_scores._AHEAD, -1), ahead, pot.max_positions)
     torch.testing.assert_close(query @ turn, each.mean(dim=2, keepdim=True))
 
 
@@ -65,21 +68,21 @@ def test_a_pot_keeps_what_is_expected_to_be_looked_at(monkeypatch: pytest.Monkey
     """The best of every head, by scores that are computed here from the keys before RoPE."""
     seen = []
 
-    def watched(context: scores.Context, given: scores.RecentPasses) -> list[torch.Tensor]:
+    def watched(context: Context, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         pot, own = context.pot, real(context, given)
         for layer, score in enumerate(own):
             used = pot.num_cached[layer]
             at, first = pot.positions[layer, ..., :used], pot.next_position[layer]
             keys = context.decoder.rotate_keys(pot.keys[layer][..., :used, :], at, pot.max_positions)
-            turned = moments(given.queries[layer], scores._mean_rotation(context.decoder, pot, first))
+            turned = moments(given[layer], measured_scores._mean_rotation(context.decoder, pot, first))
             values, is_open = pot.values[layer][..., :used, :], at >= context.num_protected
             again = expected_attention(keys, values, *turned, scale=context.decoder.parts.scale, is_open=is_open)
             torch.testing.assert_close(again, score, rtol=1e-4, atol=1e-6)
         seen.append([score.clone() for score in own])
         return own
 
-    real = scores.SCORES["queries"]
-    monkeypatch.setitem(scores.SCORES, "queries", watched)
+    real = SCORES["queries"]
+    monkeypatch.setitem(SCORES, "queries", watched)
     session, distilled = read(replace(POT, slot_shares="even", context_reset="always"))
     pot, context = session.context.pot, session.context
     assert len(distilled) == len(seen) > 3

@@ -1,6 +1,6 @@
 """A client of the app's programming interface, which docs/api.md describes.
 
-    from ondevice.client import Client
+    from ondevice_bench.client import Client
 
     client = Client("http://127.0.0.1:7860")
     document = client.open("report.pdf")
