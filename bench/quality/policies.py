@@ -51,7 +51,6 @@ POLICIES.update(
         Policy(
             "repeat",
             label="repeat",
-            differs="Reads all twice; keeps what it would be repeated from.",
             kept="kept for repeating the text",
             scorer="ondevice_bench.quality.measured_scores:Measured",
             observes="repetition",
@@ -61,7 +60,6 @@ POLICIES.update(
         Policy(
             "expected",
             label="expected attention",
-            differs="Keeps what questions like the text itself would look at.",
             kept="kept for expected attention",
             scorer="ondevice_bench.quality.measured_scores:Measured",
             observes="queries",
