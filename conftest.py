@@ -24,13 +24,13 @@ os.environ["ONDEVICE_DATA"] = _DATA.name  # nor writes where the user keeps docu
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Mark the tests of the laboratory and of Triton, which run apart from the unit tests, as slow.
+    """Mark the tests of the laboratory and of Triton, which run apart from the unit tests and may take longer.
 
     Of several processes each begins with some of the tests that may take longest, so that none is left with those.
     """
     for item in items:
         if item.path.is_relative_to(ROOT / "bench") or item.path.is_relative_to(ROOT / "tests/triton"):
-            item.add_marker("slow")
+            item.add_marker("apart")
     yield  # some are left out
     number = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if number > 1:
@@ -43,7 +43,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     before = os.times()
     yield
     took = sum(os.times()[:4]) - sum(before[:4])  # of the processor, here and in processes that have ended: not by load
-    if took > MOST_SECONDS and item.get_closest_marker("slow") is None and "browser" not in item.path.parts:
+    may_take_longer = "browser" in item.path.parts or any(map(item.get_closest_marker, ("slow", "apart")))
+    if took > MOST_SECONDS and not may_take_longer:
         limit = MOST_SECONDS * _slowness()
         if took > limit:
             pytest.fail(f"it took {took:.1f} s of the processor, and may take {limit:.1f} unless it is marked slow")
