@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ondevice.api.documents import Documents
+from ondevice.api.parts import found, page_texts
+from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import DocumentError, OndeviceError, PotError
 from ondevice.library.library import Entry
 from ondevice.regular_file import open_regular
@@ -162,6 +164,14 @@ class Tools:
         last = workspace.exchanges[-1]
         return {"question": last.question} | {name: _answer(last)[name] for name in ("passages", "note")}
 
+    def read_pages(self, document: str, first: int, last: int, cursor: int = 0) -> dict[str, Any]:
+        """The text of some pages, as in `page_texts`."""
+        return page_texts(self._text(document), first, last, cursor)
+
+    def find(self, document: str, words: str, cursor: int = 0) -> dict[str, Any]:
+        """The places of some words, as in `found`."""
+        return found(self._text(document), words, cursor)
+
     def scan(self, document: str, question: str) -> dict[str, Any]:
         """All findings of a kind in a document, or the progress of the scan; the same call again waits for the rest.
 
@@ -184,11 +194,11 @@ class Tools:
         scanning = workspace.scanning
         if scanning is None:  # in line
             return self._card(workspace) | {"hint": "It is in line. The same call again waits for it."}
-        found = report(scanning.scan, scanning.seconds)
+        told = report(scanning.scan, scanning.seconds)
         if not is_done:
-            return {"state": "scanning", "count": found["count"], "ledger": found["ledger"], "hint": _AGAIN}
+            return {"state": "scanning", "count": told["count"], "ledger": told["ledger"], "hint": _AGAIN}
         del self._running[workspace.id]
-        return {"state": "scanned"} | found | {"account": account(scanning.scan, scanning.seconds)}
+        return {"state": "scanned"} | told | {"account": account(scanning.scan, scanning.seconds)}
 
     def ask_several(self, documents: Sequence[str], question: str, each: bool = False) -> dict[str, Any]:
         """One question to several open documents, side by side or each by itself; the same call again waits.
@@ -242,6 +252,15 @@ class Tools:
         if workspace is None:
             raise PotError("There is no such document", where=document, fix="`status` lists those that are open.")
         return workspace
+
+    def _text(self, document: str) -> DocumentTokens:
+        workspace = self._find(document)
+        tokens = workspace.tokens
+        if tokens is None and workspace.session is not None:
+            tokens = workspace.session.context.tokens
+        if tokens is None:
+            raise PotError("Its text is not there yet", where=workspace.name, fix="`status` says how far it is.")
+        return tokens
 
     def _card(self, workspace: Workspace) -> dict[str, Any]:
         running, telemetry = self._running.get(workspace.id), workspace.telemetry

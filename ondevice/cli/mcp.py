@@ -114,6 +114,16 @@ def server_of(tools: Tools, server: MCPServer) -> MCPServer:
         """The passages of a document, with their pages, that the last answer looked at more than any text would."""
         return await _told(lambda: tools.passages(document))
 
+    async def read_pages(document: str, first: int, last: int, cursor: int = 0) -> dict[str, Any]:
+        """The text of a document from one page to another, word for word, at most 4,000 tokens; `next_cursor`, where
+        there is one, gets the rest. No model is asked, and the document need not be read yet."""
+        return await _told(lambda: tools.read_pages(document, first, last, cursor))
+
+    async def find(document: str, words: str, cursor: int = 0) -> dict[str, Any]:
+        """All places of a word or a phrase in a document, with their pages and what is around them, and how many there
+        are. No model is asked, and the document need not be read yet."""
+        return await _told(lambda: tools.find(document, words, cursor))
+
     async def library() -> dict[str, Any]:
         """The documents that were read and saved on this machine."""
         return await _told(tools.library)
@@ -128,7 +138,7 @@ def server_of(tools: Tools, server: MCPServer) -> MCPServer:
         piece of it. Takes longer than reading; each finding comes with its pages and sentence."""
         return await _told(lambda: tools.scan(document, question))
 
-    for tool in (open, status, ask, passages, ask_several, scan, library):
+    for tool in (open, status, ask, passages, read_pages, find, ask_several, scan, library):
         server.add_tool(tool)
     return server
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ondevice.api import parts
 from ondevice.api.tools import Tools
 from ondevice.documents import Limits
 from ondevice.errors import DocumentError, NotInLibrary, OndeviceError, PotError
@@ -61,6 +62,36 @@ def test_a_text_is_read_by_itself_and_answered(tools: Tools) -> None:
     assert tools.passages(card["id"])["question"] == "When was the lamp lit?"
     assert tools.passages(card["id"])["passages"] == answered["passages"]
     assert tools.ask(card["id"], "And when was it out?")["state"] == "answered"
+
+
+def test_pages_are_read_word_for_word_a_part_at_a_time(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "MOST_TOKENS", 100)
+    document, read, cursor = tools.open(text=TEXT)["id"], "", 0
+    unit = "part"
+    while True:
+        result = tools.read_pages(document, 1, 99, cursor)
+        assert {page[unit] for page in result["pages"]} == {1}
+        read += "".join(page["text"] for page in result["pages"])
+        if "next_cursor" not in result:
+            break
+        assert result["next_cursor"] == cursor + 100
+        cursor = result["next_cursor"]
+    assert read == TEXT
+    with pytest.raises(DocumentError, match="no such page"):
+        tools.read_pages(document, 7, 9)
+
+
+def test_words_are_found_in_any_case_and_over_lines(tools: Tools) -> None:
+    document = tools.open(text="The lamp\nwas lit. " + "The LAMP  was out. " * 50)["id"]
+    first = tools.find(document, "the lamp was")
+    assert (first["count"], len(first["found"]), first["next_cursor"]) == (51, 40, 40)
+    assert first["found"][0] == {"part": 1, "text": first["found"][0]["text"]}
+    assert first["found"][0]["text"].startswith("The lamp was lit. The LAMP was out.")
+    rest = tools.find(document, "the lamp was", first["next_cursor"])
+    assert (rest["count"], len(rest["found"]), "next_cursor" in rest) == (51, 11, False)
+    assert tools.find(document, "ship") == {"count": 0, "found": []}
+    with pytest.raises(DocumentError, match="nothing to find"):
+        tools.find(document, " ")
 
 
 def test_a_question_that_comes_early_waits_for_the_reading(tools: Tools) -> None:

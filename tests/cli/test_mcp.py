@@ -48,6 +48,8 @@ def test_a_client_opens_a_file_follows_its_reading_and_asks(checkpoint: Path, tm
                 "status",
                 "ask",
                 "passages",
+                "read_pages",
+                "find",
                 "ask_several",
                 "scan",
                 "library",
@@ -64,6 +66,8 @@ def test_a_client_opens_a_file_follows_its_reading_and_asks(checkpoint: Path, tm
                 await anyio.sleep(0.1)
             answered = await call("ask", document=card["id"], question="When was the lamp lit?")
             assert (await call("passages", document=card["id"]))["passages"] == answered["passages"]
+            assert (await call("find", document=card["id"], words="lamp"))["count"] > 0
+            assert (await call("read_pages", document=card["id"], first=1, last=1))["pages"]
             for path, says in (("nowhere.txt", "Check the name"), ("../a.txt", "as a root")):
                 refused = await session.call_tool("open", {"path": str(tmp_path / path)})
                 assert refused.is_error

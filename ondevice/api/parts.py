@@ -1,0 +1,66 @@
+"""Parts of a document's text as tools and programs ask for them: pages by number, and places of words; no model."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ondevice.documents.tokens import DocumentTokens
+from ondevice.errors import DocumentError
+
+MOST_TOKENS = 4000  # of one result
+_HITS = 40  # of one result
+_AROUND = 120  # characters on each side of a hit
+
+
+def page_texts(tokens: DocumentTokens, first: int, last: int, cursor: int = 0) -> dict[str, Any]:
+    """The text of the pages with numbers from `first` to `last`, at most `MOST_TOKENS` tokens of it.
+
+    Args:
+        tokens: of the document, whose text is kept.
+        cursor: `next_cursor` of the result before; 0 begins at the first page.
+
+    Raises:
+        DocumentError: there is no such page.
+    """
+    indices = [index for index in range(tokens.num_pages) if first <= tokens.page_number(index) <= last]
+    if not indices:
+        there = f"from {tokens.page_number(0)} to {tokens.page_number(tokens.num_pages - 1)}"
+        raise DocumentError("There is no such page", where=f"pages {first} to {last}", fix=f"Its pages: {there}.")
+    start = max(tokens.page_tokens(indices[0])[0], cursor)
+    stop = min(tokens.page_tokens(indices[-1])[1], start + MOST_TOKENS)
+    pages = []
+    for index in indices:
+        begin, end = tokens.page_tokens(index)
+        low, high = max(begin, start) - begin, min(end, stop) - begin
+        if low < high:
+            spans = tokens.page_spans(index)
+            text = tokens.texts[index][spans[low, 0] : spans[high - 1, 1]]
+            pages.append({tokens.document.unit: tokens.page_number(index), "text": text})
+    return {"pages": pages} | ({"next_cursor": stop} if stop < tokens.page_tokens(indices[-1])[1] else {})
+
+
+def found(tokens: DocumentTokens, words: str, cursor: int = 0) -> dict[str, Any]:
+    """The places where words stand next to each other, in any case, with what is around them; at most some of them.
+
+    Args:
+        tokens: of the document, whose text is kept.
+        words: a word or a phrase; any white space may stand between two of them.
+        cursor: `next_cursor` of the result before.
+
+    Raises:
+        DocumentError: there are no words.
+    """
+    if not words.split():
+        raise DocumentError("There is nothing to find", fix="Give some words.")
+    pattern = re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
+    hits = [(index, match) for index, text in enumerate(tokens.texts) for match in pattern.finditer(text)]
+    places = [
+        {
+            tokens.document.unit: tokens.page_number(index),
+            "text": " ".join(match.string[max(match.start() - _AROUND, 0) : match.end() + _AROUND].split()),
+        }
+        for index, match in hits[cursor : cursor + _HITS]
+    ]
+    rest = {"next_cursor": cursor + _HITS} if cursor + _HITS < len(hits) else {}
+    return {"count": len(hits), "found": places} | rest
