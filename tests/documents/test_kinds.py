@@ -189,6 +189,18 @@ def test_mail_has_its_head_its_text_once_and_what_is_attached(tmp_path) -> None:
     assert document.pages[-1].problem == "x.bin was not read: this is binary data, not text"
 
 
+def test_a_mail_that_does_not_say_its_encoding_is_guessed_and_the_section_says_so(tmp_path) -> None:
+    words = "Gen\u00fcgend Platz f\u00fcr f\u00fcnf Schiffe."
+    mails = [b"From a\nSubject: One\n\nPlain words.\n\n", b"From a\nSubject: Two\n\n" + words.encode("cp1252")]
+    (tmp_path / "a.mbox").write_bytes(b"".join(mails))
+    one, two = read(tmp_path / "a.mbox").pages
+    assert (one.problem, two.problem_code) == ("", "guessed")
+    assert words in two.text
+    assert "CP1252, which is a guess" in two.problem
+    (tmp_path / "b.mbox").write_bytes(mails[0] + b"From a\nContent-Type: text/html\n\n<p>Seen<p hidden>and not")
+    assert read(tmp_path / "b.mbox").pages[1].problem == "section 2 is read without 1 passage of hidden text"
+
+
 def test_each_mail_of_a_box_begins_a_section(tmp_path) -> None:
     path = tmp_path / "a.mbox"
     path.write_bytes(

@@ -95,7 +95,7 @@ def test_numbers_of_lists_are_those_that_browsers_show(markup: str, text: str) -
         ("<caption>Dues</caption><tr><th colspan=2>All<tr><td>a<td>1", "Dues\nAll\na | 1"),
         ("<tr><td>77<td><table><tr><td>pump<td>2<tr><td>valve<td>5</table>", "77 | pump: 2; valve: 5"),
         ("<tr><td><h1>Site</h1><p>text</p><tr><td><table><tr><td>b<td>c</table>", "Site\n\ntext\n\nb | c"),
-        ("<tr><td colspan=99999>x<td>y", "x" + " | x" * 99),
+        ("<tr><td colspan=99999>x<td>y", "x" + " | x" * 99 + " | y"),
     ],
 )
 def test_cells_that_span_rows_and_columns_are_told_in_each(markup: str, text: str) -> None:
@@ -208,6 +208,19 @@ def test_bytes_that_are_not_what_the_page_says_are_counted(tmp_path) -> None:
     (only,) = read(tmp_path / "a.html").pages
     assert (only.problem_code, only.text.count("\ufffd")) == ("partial", 2)
     assert only.problem == "section 1 is read without 2 bytes of another encoding than EUC_JP, shown as \ufffd"
+
+
+def test_a_page_that_does_not_say_its_encoding_is_guessed_and_that_is_said(tmp_path) -> None:
+    text = "Портовый налог за май составляет триста рублей. Начало работы в понедельник."
+    (tmp_path / "a.html").write_bytes(f"<p>{text}".encode("cp1251"))
+    (only,) = read(tmp_path / "a.html").pages
+    assert (only.text.strip(), only.problem_code) == (text, "guessed")
+    assert "CP1251, which is a guess" in only.problem
+
+
+def test_a_wide_table_loses_no_column(tmp_path) -> None:
+    cells = [f"{number}." for number in range(130)]
+    assert page(f"<table><tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr></table>") == " | ".join(cells)
 
 
 # EPUB

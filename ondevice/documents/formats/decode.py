@@ -69,6 +69,11 @@ class Decoder:
                     return
         yield from self._decode_as(self.encoding, head, remaining)
 
+    def lost(self, text: str) -> tuple[str, ...]:
+        """Bytes of a decoded text that could not be decoded, as in `Block.lost`."""
+        what = f"byte of another encoding than {self.encoding.upper()}, shown as \ufffd"
+        return (what,) * text.count("\ufffd") if self.is_damaged else ()
+
     def _guess(self, sample: bytes) -> None:
         is_sound = _is_utf8(sample, is_all=False) and not (b"\x1b$" in sample or b"~{" in sample)
         self.encoding = "utf-8" if is_sound else guess(sample)

@@ -66,9 +66,8 @@ def page_blocks(
     blocks = PageText(tree, Hidden(tree), names, is_spaced).blocks()
     if not any(block.text for block in blocks):
         blocks = PageText(tree, Hidden(tree, is_menu_shown=True), names, is_spaced).blocks()
-    if decoder.is_damaged:
-        what = f"byte of another encoding than {decoder.encoding.upper()}, shown as \ufffd"
-        blocks = [replace(block, lost=block.lost + (what,) * block.text.count("\ufffd")) for block in blocks]
+    blocks = [replace(block, lost=block.lost + decoder.lost(block.text)) for block in blocks]
+    blocks[:1] = [replace(block, note=decoder.note) for block in blocks[:1]]
     return tree, blocks
 
 

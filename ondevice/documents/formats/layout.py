@@ -1,16 +1,20 @@
-"""Tables and lists of Word and HTML as lines: cells that span rows or columns are told in each, numbers as printed."""
+"""Tables and lists as lines: cells that span rows or columns are told in each, numbers as printed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+_MOST_SPAN = 100  # columns that one cell may stand in
 _MOST_COLUMNS = 100  # of a row
 _MOST_TOLD_AGAIN = 100  # characters of a cell; a longer one stands once
 _ROMAN = {
     1000: "m", 900: "cm", 500: "d", 400: "cd", 100: "c", 90: "xc", 50: "l", 40: "xl", 10: "x", 9: "ix", 5: "v",
     4: "iv", 1: "i",
 }  # fmt: skip
+
+Held = dict[int, tuple[str, int]]  # what comes down from above, by column, and for how many rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +29,47 @@ class Cell:
 
 def table_lines(rows: Iterable[list[Cell]]) -> Iterator[str]:
     """A line for every row with text, its cells parted by bars."""
-    held: dict[int, tuple[str, int]] = {}  # what comes down from above, by column, and for how many rows
+    held: Held = {}
     above: list[str] = []
     for row in rows:
-        line: list[str] = []
-        for cell in row:
-            _come_down(line, held)
-            text = above[len(line)] if cell.is_above and len(line) < len(above) else cell.text
-            again = " ".join(text.split()) if len(text) <= _MOST_TOLD_AGAIN else ""  # without the end of a page in it
-            for place in range(min(cell.columns, _MOST_COLUMNS - len(line))):
-                if cell.rows > 1:
-                    held[len(line)] = again, cell.rows - 1
-                line.append(again if place else text)
-        _come_down(line, held)
-        above = line
+        above = line = spread(row, held, above, most_columns=_MOST_COLUMNS, most_again=_MOST_TOLD_AGAIN)
         if len(row) == 1 and row[0].columns == len(line):
             line = line[:1]  # a title above all columns
         if row and any(line):
             yield " | ".join(line)
 
 
-def _come_down(line: list[str], held: dict[int, tuple[str, int]]) -> None:
+def spread(
+    row: Iterable[Cell],
+    held: Held,
+    above: Sequence[str] = (),
+    *,
+    most_columns: int = sys.maxsize,
+    most_again: int = sys.maxsize,
+) -> list[str]:
+    """Texts of a row, column by column: one that spans rows or columns stands in each of them.
+
+    Args:
+        row: its cells, without those that another one covers.
+        held: what comes down into the next row. Changed.
+        above: the row above, for cells that go on with it.
+        most_columns: of a row that one cell may fill; behind them each stands once.
+        most_again: characters of a text that stands more than once; a longer one stands once.
+    """
+    line: list[str] = []
+    for cell in row:
+        _come_down(line, held)
+        text = above[len(line)] if cell.is_above and len(line) < len(above) else cell.text
+        again = " ".join(text.split()) if len(text) <= most_again else ""  # without the end of a page in it
+        for place in range(max(min(cell.columns, _MOST_SPAN, most_columns - len(line)), 1)):
+            if cell.rows > 1:
+                held[len(line)] = again, cell.rows - 1
+            line.append(again if place else text)
+    _come_down(line, held)
+    return line
+
+
+def _come_down(line: list[str], held: Held) -> None:
     while len(line) in held:
         text, rows = held.pop(len(line))
         if rows > 1:

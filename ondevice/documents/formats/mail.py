@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from email import message_from_bytes, policy
 from email.message import Message
+from itertools import count
 
 from ondevice.documents.formats.decode import Decoder, known_encoding
 from ondevice.documents.formats.html import html_blocks
 from ondevice.documents.formats.normalize import normalize
-from ondevice.documents.formats.opening import inner_pages, renumbered
+from ondevice.documents.formats.opening import inner_pages
 from ondevice.documents.formats.reader import Reader, Request
-from ondevice.documents.formats.sections import Block, join_sections
+from ondevice.documents.formats.sections import Block, sections
 from ondevice.documents.types import Page
 
 _HEADS = ("Subject", "From", "To", "Cc", "Date")
@@ -22,21 +24,23 @@ _MAX_MAIL_BYTES = 64_000_000
 def open_mail(request: Request) -> Reader:
     """Each mail as sections, the documents attached to it after them; of a saved page its text."""
     kind = "mht" if request.suffix.startswith(".mht") else "eml"
-    return Reader(kind, "section", renumbered(_pages(request, kind == "mht")))
+    return Reader(kind, "section", _pages(request, kind == "mht"))
 
 
 def _pages(request: Request, is_page: bool) -> Iterator[Page]:
+    numbers = count(1)
     for number, data in enumerate(_mails(request), 1):
         attached: list[tuple[str, bytes]] = []
         try:
             mail = message_from_bytes(data, policy=policy.default)
             blocks = [*([] if is_page else _head(mail)), *_blocks(mail, attached, is_page)]
         except (LookupError, ValueError, TypeError, AttributeError) as error:  # of heads that the library cannot parse
-            yield Page(1, "", "unreadable", f"mail {number} is damaged [{type(error).__name__}]")
+            yield Page(next(numbers), "", "unreadable", f"mail {number} is damaged [{type(error).__name__}]")
             continue
-        yield from (Page(1, text) for text in join_sections(blocks))
+        for section in sections(blocks):
+            yield section.page(next(numbers), "section")
         for name, inner in attached:
-            yield from inner_pages(request, name, inner)
+            yield from (replace(page, number=next(numbers)) for page in inner_pages(request, name, inner))
 
 
 def _mails(request: Request) -> Iterator[bytes]:
@@ -87,5 +91,8 @@ def _blocks(part: Message, attached: list[tuple[str, bytes]], is_page: bool, dep
         charset = part.get_content_charset() or ""
         if kind == "text/html":
             yield from html_blocks(data, charset)
-        elif (text := "".join(Decoder(known_encoding(charset)).decode([data]))).strip():
-            yield Block(normalize(text).replace("\f", "\n").strip("\n") + "\n\n")
+            return
+        decoder = Decoder(known_encoding(charset))
+        text = normalize("".join(decoder.decode([data]))).replace("\f", "\n").strip("\n")
+        if text.strip():
+            yield Block(text + "\n\n", lost=decoder.lost(text), note=decoder.note)

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from ondevice.documents.formats.archive import Archive, attribute, tag
+from ondevice.documents.formats.layout import Cell, Held, spread
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.reader import Reader, Request
-from ondevice.documents.formats.rows import as_row, spread
+from ondevice.documents.formats.rows import as_row
 from ondevice.documents.formats.sections import Block, join_sections
 from ondevice.documents.types import Page
 
@@ -91,10 +92,10 @@ class _Walk:
             yield Block("\n")
 
     def _rows(self, table: Element, depth: int) -> Iterator[Block]:
-        above: dict[int, tuple[int, str]] = {}
+        above: Held = {}
         for row in (row for one in table for row in ([one] if tag(one) == "table-row" else one)):
             held = (cell for cell in row if tag(cell) == "table-cell")
-            cells = [("".join(block.text for block in self.blocks(one, depth + 1)), *_spans(one)) for one in held]
+            cells = [Cell("".join(block.text for block in self.blocks(one, depth + 1)), *_spans(one)) for one in held]
             for _ in range(min(int(attribute(row, "number-rows-repeated") or 1), _MAX_REPEATS) if cells else 0):
                 yield Block(as_row(spread(cells, above)))
         yield Block("\n")

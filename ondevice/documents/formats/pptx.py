@@ -8,9 +8,10 @@ from typing import Any
 from office_oxide import Document
 
 from ondevice.documents.formats.archive import Archive
+from ondevice.documents.formats.layout import Cell, Held, spread
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.reader import Reader, Request
-from ondevice.documents.formats.rows import as_row, spread
+from ondevice.documents.formats.rows import as_row
 from ondevice.documents.types import Page
 
 
@@ -41,9 +42,11 @@ def _lines(elements: Iterable[dict[str, Any]]) -> Iterator[str]:
             if text := "".join(map(_run, element["content"])).strip():
                 yield text + "\n"
         elif kind == "table":
-            above: dict[int, tuple[int, str]] = {}
+            above: Held = {}
             for row in element["rows"]:
-                cells = (("".join(_lines(one["content"])), one["col_span"], one["row_span"]) for one in row["cells"])
+                cells = (
+                    Cell("".join(_lines(one["content"])), one["col_span"], one["row_span"]) for one in row["cells"]
+                )
                 yield as_row(spread(cells, above))
         elif kind == "list":
             for number, item in enumerate(element["items"], element.get("start_number") or 1):

@@ -13,7 +13,6 @@ from ondevice.documents.formats.split import PART_CHARS
 
 BETWEEN = " | "  # cells of a row
 _EMPTY = re.compile(r"(?: \| ){20,}")
-_MAX_SPAN = 100  # columns that one cell may stand in
 _DELIMITERS = ",;\t|"
 _RECORD_CHARS = 65_536  # of one with line ends inside quotes
 _HEAD_SHARE = 4  # a part is this many times as long as its head, or longer
@@ -43,29 +42,6 @@ def are_names(cells: Iterable[str]) -> bool:
     """True if cells can be the names of two or more columns: none is empty or holds a number."""
     cells = [cell.strip().strip('"') for cell in cells]
     return len(cells) > 1 and all(cell and not any(map(str.isdigit, cell[:1])) for cell in cells)
-
-
-def spread(cells: Iterable[tuple[str, int, int]], above: dict[int, tuple[int, str]]) -> list[str]:
-    """Texts of a row, column by column: one that spans rows or columns stands in each of them.
-
-    Args:
-        cells: text, columns and rows of each; those that another one covers are not among them.
-        above: for the next row, by column: how many rows a text goes on, and the text. Changed.
-    """
-    row: list[str] = []
-    cells = iter(cells)
-    while True:
-        left, text = above.get(len(row), (0, ""))
-        if left:
-            above[len(row)] = left - 1, text
-            row.append(text)
-            continue
-        cell = next(cells, None)
-        if cell is None:
-            return row
-        for _ in range(min(cell[1], _MAX_SPAN)):
-            above[len(row)] = cell[2] - 1, cell[0]
-            row.append(cell[0])
 
 
 def as_row(cells: Iterable[str]) -> str:

@@ -17,29 +17,32 @@ SECTION_CHARS = 6000
 class Block:
     """One line or paragraph with its line ends. A heading begins a new section.
 
-    `lost` names, in the singular, what is left out here: the user is told of each.
+    `lost` names, in the singular, what is left out here: the user is told of each. `note` says why it is not sure.
     """
 
     text: str
     is_heading: bool = False
     lost: tuple[str, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Text of a section, and what is left out of it."""
+    """Text of a section, what is left out of it, and why it is not sure."""
 
     text: str
     lost: tuple[str, ...] = ()
+    note: str = ""
 
     def page(self, number: int, unit: str) -> Page:
         """The section as a page of the document."""
         if not self.lost:
-            return Page(number, self.text)
+            return Page(number, self.text, "guessed" if self.note else "", self.note)
         counts = ((what.partition(" "), count) for what, count in Counter(self.lost).items())
         told = ", ".join(f"{count} {noun}{'s' if count > 1 else ''} {rest}" for (noun, _, rest), count in counts)
         code = "partial" if self.text else "unreadable"
-        return Page(number, self.text, code, f"{unit} {number} is read without {told}")
+        problem = f"{unit} {number} is read without {told}"
+        return Page(number, self.text, code, f"{problem}; {self.note}" if self.note else problem)
 
 
 def front_matter(about: dict[str, str], blocks: list[Block]) -> list[Block]:
@@ -92,8 +95,9 @@ def sections(blocks: Iterable[Block], size: int = SECTION_CHARS) -> Iterator[Sec
 
 def _split(blocks: list[Block], size: int, number: int) -> Iterator[Section]:
     lost = tuple(what for block in blocks for what in block.lost)
+    note = "; ".join(dict.fromkeys(block.note for block in blocks if block.note))
     for text in split_parts(["".join(block.text for block in blocks)], size, number):
-        yield Section(text, lost)
-        lost = ()
+        yield Section(text, lost, note)
+        lost, note = (), ""
     if lost:
         yield Section("", lost)

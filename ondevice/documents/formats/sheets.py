@@ -11,9 +11,10 @@ from office_oxide import Document
 
 from ondevice.documents.formats.archive import Archive
 from ondevice.documents.formats.html import html_blocks
+from ondevice.documents.formats.layout import Cell, Held, spread
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.reader import Reader, Request
-from ondevice.documents.formats.rows import BETWEEN, are_names, as_row, spread, table_parts
+from ondevice.documents.formats.rows import BETWEEN, are_names, as_row, table_parts
 from ondevice.documents.types import Page
 
 # HTML as the library writes it; its other form, a tree, would take a kilobyte for each cell.
@@ -50,9 +51,9 @@ def _pages(sheets: list[str], first: int, hidden: set[str]) -> Iterator[Page]:
 
 
 def _rows(table: str) -> Iterator[str]:
-    above: dict[int, tuple[int, str]] = {}
+    above: Held = {}
     for row in _ROW.finditer(table):
-        cells = ((html.unescape(_TAG.sub(" ", one[2])), *_spans(one[1])) for one in _CELL.finditer(row[1]))
+        cells = (Cell(html.unescape(_TAG.sub(" ", one[2])), *_spans(one[1])) for one in _CELL.finditer(row[1]))
         if line := as_row(spread(cells, above)):
             yield line
 
