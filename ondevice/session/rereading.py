@@ -56,9 +56,9 @@ class Rereading:
             they are, all of that if there is room. A section that it seems to name comes before what is found.
         """
         first, last = self.place_named(question)
-        section = self._tokens_of(section_named(question, self._text))
+        section = (0, 0) if first < last else self._tokens_of(section_named(question, self._text))
         if first == last and asks_for_whole(question):
-            first, last = section
+            (first, last), section = section, (0, 0)
             if first == last:
                 return ()
         if max_tokens < 1:
@@ -72,7 +72,7 @@ class Rereading:
         if first < last:
             is_there = np.array([start < last and stop > first for start, stop in self._passages.bounds])
             scores = is_there * (scores + np.linspace(2e-9, 1e-9, scores.size))  # the first ones where none fits
-        begin, end = section if first == last else (0, 0)
+        begin, end = section
         given = ((begin, min(end, begin + max_tokens)),) if begin < end else ()
         found = self._passages.best(scores, max_tokens, self._between.size, given=given) if scores.any() else given
         return [(max(start, first), min(stop, last)) for start, stop in found] if first < last else found

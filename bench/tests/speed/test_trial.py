@@ -17,11 +17,6 @@ from tests.builders.models import default_model
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(scope="module")
-def checkpoint(checkpoint: Path) -> str:
-    return str(checkpoint)
-
-
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path))
@@ -34,10 +29,10 @@ def _here(work: Callable[..., Any], *args: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_a_session_is_held_beside_its_plan(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_is_held_beside_its_plan(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "in_its_own_process", _here)
     pot = PotConfig(capacity=512, num_kept=128, reserve=160)
-    config = EngineConfig(model=checkpoint, device="cpu", pot=pot, generation=GenerationConfig(chat=False))
+    config = EngineConfig(model=str(checkpoint), device="cpu", pot=pot, generation=GenerationConfig(chat=False))
     taken = take(config)
     assert taken.num_tokens == 1280
     assert taken.predicted_bytes == pytest.approx(planned_bytes(config, 1280), rel=0.2)

@@ -146,8 +146,6 @@ class _Packed:
     """On a CPU, packed as `kernels.packed` does; what was packed before is mapped.
 
     Args:
-        path: of the file.
-        report: told what is kept.
         kept: of the file.
         keep: keeps the weights by name, with what else was made of the file.
     """
