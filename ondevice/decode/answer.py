@@ -11,6 +11,7 @@ from torch import Tensor
 from ondevice.config import GenerationConfig
 from ondevice.context import Context
 from ondevice.decode.calibration import calibrated
+from ondevice.decode.certainty import Certainty
 from ondevice.decode.combine import combine
 from ondevice.decode.host_recall import HostRecall
 from ondevice.decode.loop_guard import LoopGuard
@@ -46,6 +47,7 @@ def answer(
     clock: StageClock,
     *,
     attempt: int = 0,
+    refusal: str = "",
 ) -> Generator[Event, None, None]:
     """Put the question into the pot, decode the answer token by token, take everything back.
 
@@ -55,11 +57,12 @@ def answer(
         is_stopped: polled between layers and tokens; the answer then ends as `cancelled`.
         clock: of the answer, running since the question.
         attempt: at the same answer; each draws other tokens where tokens are drawn.
+        refusal: what is said in place of an answer that the document does not seem to give; "": nothing is.
 
     Raises:
         PotError: the question does not fit into the free slots.
     """
-    one = _Answer(context, question, prompt, generation, is_stopped, clock, attempt)
+    one = _Answer(context, question, prompt, generation, is_stopped, clock, attempt, refusal)
     try:
         yield from one.recall()
         yield one.read()
@@ -97,6 +100,7 @@ class _Answer:
         is_stopped: Callable[[], bool],
         clock: StageClock,
         attempt: int,
+        refusal: str,
     ) -> None:
         if len(prompt.ids) > context.pot.num_free:
             raise PotError(
@@ -124,7 +128,9 @@ class _Answer:
         if self._guard is not None:
             for token in prompt.begun:
                 self._guard.push(token)
-        self._ttft = self._decode_seconds = 0.0
+        told = prompt.told + question
+        self._certainty = Certainty(told, context.tokens.texts, refusal) if refusal else None
+        self._first = self._ttft = self._decode_seconds = 0.0
         self._sources = Sources()
 
     # -- stages ----------------------------------------------------------------------------------
@@ -178,6 +184,34 @@ class _Answer:
         return QuestionRead(self._question, num_asked)
 
     def write(self) -> Iterator[Event]:
+        """Decode the answer; its first tokens are held back until it is clear that the document gives them."""
+        certainty, held = self._certainty, list[Event]()
+        for event in self._decode():
+            held.append(event)
+            if certainty is not None and certainty.is_settled:
+                if certainty.fails(self._text):
+                    break
+                certainty = None
+            if certainty is None:
+                self._ttft = self._ttft or self._clock.total
+                yield from held
+                held.clear()
+        if certainty is not None and certainty.fails(self._text):
+            held = [*self._refuse(certainty.refusal)]
+        self._ttft = self._ttft or self._clock.total
+        yield from held
+
+    def _refuse(self, refusal: str) -> Iterator[Event]:
+        """This sentence in place of what is written."""
+        ids = self._context.loaded.tokenizer.encode(refusal)[0].tolist()
+        self.stop_reason, self._text, self._written = "not_found", "", ids
+        self._stream = self._context.loaded.tokenizer.stream_decoder()
+        for index, token in enumerate(ids):
+            piece = self._stream.push(token)
+            self._text += piece
+            yield AnswerToken(token, piece, index, self._clock.total)
+
+    def _decode(self) -> Iterator[Event]:
         """Decode until the model ends the answer, or it is as long as it may be."""
         assert self._plain is not None, "the question is read first"
         assert self._step is not None
@@ -185,10 +219,13 @@ class _Answer:
         decoder, tokenizer, out = self._context.decoder, self._context.loaded.tokenizer, self._out
         self._out = None
         while True:
-            token = self._plain.choose(decoder.head.logits(out.hidden_states[:, -1]))
+            logits = decoder.head.logits(out.hidden_states[:, -1])
+            token = self._plain.choose(logits)
+            if self._certainty is not None:
+                self._certainty.note(logits, token)
             if not self._num_new:
                 self._clock.book("question")
-                self._ttft = self._clock.total
+                self._first = self._clock.total
             if token in tokenizer.eos_ids:
                 self.stop_reason = "end"
                 return
@@ -210,7 +247,7 @@ class _Answer:
 
     def find_sources(self) -> None:
         """Trace the answer to passages of the document, over what the pot held for it."""
-        if not self._features.names_sources or not self._written:
+        if not self._features.names_sources or not self._written or self.stop_reason == "not_found":
             return
         self._end_writing()
         self._undo.rewind()
@@ -265,8 +302,8 @@ class _Answer:
 
     def _end_writing(self) -> None:
         """Book what was not booked yet once the last token is there; a question that was stopped has none."""
-        self._clock.book("write" if self._ttft else "question")
-        self._decode_seconds = self._clock.total - self._ttft if self._ttft else 0.0
+        self._clock.book("write" if self._first else "question")
+        self._decode_seconds = self._clock.total - self._first if self._first else 0.0
 
     def _stage_seconds(self) -> dict[Stage, float]:
         self._clock.book("finish")

@@ -14,6 +14,7 @@ from dataclasses import replace
 from ondevice.config import GenerationConfig
 from ondevice.decode.answer import answer
 from ondevice.decode.attended import attended, may_attend
+from ondevice.decode.certainty import NOT_THERE, NOT_YET
 from ondevice.decode.combine import combine
 from ondevice.decode.prompt import Prompt, Turn, with_history
 from ondevice.decode.termination import warm_up
@@ -254,7 +255,10 @@ class Session:
                 else:
                     self.require_whole()
                     yield from context.settle(clock, "question")  # where reading was left in its middle
-                events = answer(context, question, prompt, generation, self.is_stopping, clock, attempt=attempt)
+                refusal = self._refusal(question, prompt, generation, is_from_passages=bool(passages))
+                events = answer(
+                    context, question, prompt, generation, self.is_stopping, clock, attempt=attempt, refusal=refusal
+                )
                 with closing(events):
                     for event in events:
                         if isinstance(event, AnswerFinished) and recalled is not None:
@@ -311,6 +315,19 @@ class Session:
         loaded, chat = self.context.loaded, self.context.chat
         room = loaded.max_positions - len(chat.prefix) - num_asked - generation.max_new_tokens
         return self._again.find(question, min(generation.num_passage_tokens, room), earlier, attention)
+
+    def _refusal(self, question: str, prompt: Prompt, generation: GenerationConfig, *, is_from_passages: bool) -> str:
+        """The sentence for an answer that the document does not seem to give; "" for one that is not judged.
+
+        Judged is a question to a text that stands before the model, as passages or as a whole.
+        """
+        context = self.context
+        is_judged = generation.grounded and generation.chat and context.loaded.tokenizer.has_chat_template
+        if not is_judged or not context.tokens.keeps_text or not (is_from_passages or context.holds_all):
+            return ""
+        if prompt.begun or prompt.told or asks_for_whole(question) or self._names_place(question):
+            return ""
+        return NOT_YET if context.spans else NOT_THERE
 
     def _prompt_tokens(self, generation: GenerationConfig) -> int:
         """Tokens that earlier turns may take together with the question: what the answer leaves of the free slots, or
