@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ondevice.config import EngineConfig, GenerationConfig
-from ondevice.decode.certainty import NOT_THERE, NOT_YET
+from ondevice.decode.denial import NOT_THERE, NOT_YET
 from ondevice.errors import ConfigError
 from ondevice.events import Event, TokensRecalled
 from ondevice.session.session import Session

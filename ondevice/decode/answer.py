@@ -11,8 +11,8 @@ from torch import Tensor
 from ondevice.config import GenerationConfig
 from ondevice.context import Context
 from ondevice.decode.calibration import calibrated
-from ondevice.decode.certainty import Certainty
 from ondevice.decode.combine import combine
+from ondevice.decode.denial import LEAST, NOT_THERE, denial
 from ondevice.decode.host_recall import HostRecall
 from ondevice.decode.loop_guard import LoopGuard
 from ondevice.decode.prompt import Prompt
@@ -57,7 +57,7 @@ def answer(
         is_stopped: polled between layers and tokens; the answer then ends as `cancelled`.
         clock: of the answer, running since the question.
         attempt: at the same answer; each draws other tokens where tokens are drawn.
-        refusal: what is said in place of an answer that the document does not seem to give; "": nothing is.
+        refusal: the answer where the document does not seem to have one; "": that is not judged.
 
     Raises:
         PotError: the question does not fit into the free slots.
@@ -110,6 +110,7 @@ class _Answer:
         self.stop_reason = "length"
         self._context, self._question, self._prompt, self._clock = context, question, prompt, clock
         self._generation, self._is_stopped, self._attempt = generation, is_stopped, attempt
+        self._refusal = refusal
         settings = replace(context.config, generation=generation)
         self._features = combine(settings, context.decoder, is_stream=not context.tokens.keeps_text)
         self._question_ids: Tensor = context.decoder.ids(prompt.ids)
@@ -128,9 +129,7 @@ class _Answer:
         if self._guard is not None:
             for token in prompt.begun:
                 self._guard.push(token)
-        told = prompt.told + question
-        self._certainty = Certainty(told, context.tokens.texts, refusal) if refusal else None
-        self._first = self._ttft = self._decode_seconds = 0.0
+        self._ttft = self._decode_seconds = 0.0
         self._sources = Sources()
 
     # -- stages ----------------------------------------------------------------------------------
@@ -158,6 +157,8 @@ class _Answer:
         ids, later = ids[: max(num_free, num_asked)], ids[max(num_free, num_asked) :]
         num_document = list(pot.num_cached)
         self._out = self._read_ids(ids, may_overflow)
+        if self._refusal and self._is_denied(self._out.hidden_states[:, -1:]):
+            self.stop_reason = "not_found"
         seed = context.config.seed + self._attempt
         generator = torch.Generator(device=context.decoder.device).manual_seed(seed)
         plain = PlainStep(context.decoder, pot, self._generation, generator, self._attention, self._is_stopped)
@@ -184,48 +185,20 @@ class _Answer:
         return QuestionRead(self._question, num_asked)
 
     def write(self) -> Iterator[Event]:
-        """Decode the answer; its first tokens are held back until it is clear that the document gives them."""
-        certainty, held = self._certainty, list[Event]()
-        for event in self._decode():
-            held.append(event)
-            if certainty is not None and certainty.is_settled:
-                if certainty.fails(self._text):
-                    break
-                certainty = None
-            if certainty is None:
-                self._ttft = self._ttft or self._clock.total
-                yield from held
-                held.clear()
-        if certainty is not None and certainty.fails(self._text):
-            held = [*self._refuse(certainty.refusal)]
-        self._ttft = self._ttft or self._clock.total
-        yield from held
-
-    def _refuse(self, refusal: str) -> Iterator[Event]:
-        """This sentence in place of what is written."""
-        ids = self._context.loaded.tokenizer.encode(refusal)[0].tolist()
-        self.stop_reason, self._text, self._written = "not_found", "", ids
-        self._stream = self._context.loaded.tokenizer.stream_decoder()
-        for index, token in enumerate(ids):
-            piece = self._stream.push(token)
-            self._text += piece
-            yield AnswerToken(token, piece, index, self._clock.total)
-
-    def _decode(self) -> Iterator[Event]:
         """Decode until the model ends the answer, or it is as long as it may be."""
+        if self.stop_reason == "not_found":
+            yield from self._refuse()
+            return
         assert self._plain is not None, "the question is read first"
         assert self._step is not None
         assert self._out is not None
         decoder, tokenizer, out = self._context.decoder, self._context.loaded.tokenizer, self._out
         self._out = None
         while True:
-            logits = decoder.head.logits(out.hidden_states[:, -1])
-            token = self._plain.choose(logits)
-            if self._certainty is not None:
-                self._certainty.note(logits, token)
+            token = self._plain.choose(decoder.head.logits(out.hidden_states[:, -1]))
             if not self._num_new:
                 self._clock.book("question")
-                self._first = self._clock.total
+                self._ttft = self._clock.total
             if token in tokenizer.eos_ids:
                 self.stop_reason = "end"
                 return
@@ -292,6 +265,23 @@ class _Answer:
 
     # -- parts -----------------------------------------------------------------------------------
 
+    def _is_denied(self, last: Tensor) -> bool:
+        """True if the model finds it likely enough that the document has no answer."""
+        decoder, pot = self._context.decoder, self._context.pot
+        ids = self._context.loaded.tokenizer.encode(NOT_THERE)[0].tolist()
+        has_room = pot.num_free >= len(ids)
+        return has_room and denial(decoder, pot, last, ids, self._is_stopped) >= LEAST
+
+    def _refuse(self) -> Iterator[Event]:
+        """The answer that there is none."""
+        self._clock.book("question")
+        self._ttft = self._clock.total
+        for token in self._context.loaded.tokenizer.encode(self._refusal)[0].tolist():
+            piece = self._stream.push(token)
+            self._text += piece
+            self._written.append(token)
+            yield AnswerToken(token, piece, len(self._written) - 1, self._clock.total)
+
     @property
     def _num_new(self) -> int:
         return len(self._written) - len(self._prompt.begun)
@@ -302,8 +292,8 @@ class _Answer:
 
     def _end_writing(self) -> None:
         """Book what was not booked yet once the last token is there; a question that was stopped has none."""
-        self._clock.book("write" if self._first else "question")
-        self._decode_seconds = self._clock.total - self._first if self._first else 0.0
+        self._clock.book("write" if self._ttft else "question")
+        self._decode_seconds = self._clock.total - self._ttft if self._ttft else 0.0
 
     def _stage_seconds(self) -> dict[Stage, float]:
         self._clock.book("finish")

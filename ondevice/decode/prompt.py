@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ondevice.decode.certainty import NOT_THERE
+from ondevice.decode.denial import NOT_THERE
 from ondevice.events import History
 from ondevice.model.chat import ChatParts
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 MOST = 8  # that are named
-_FEW_WORDS = 2
 _QUOTED = re.compile(r"[“\"«„]([^“”\"«»„\n]{3,200})[”\"»“]")
 _NUMBER = re.compile(r"(?<![\w.,])\d(?:[\d.,:/\u00a0\u202f-]*\d)?(?![\w])")
 _LISTED = re.compile(r"(?m)^\s*\d{1,3}[.)]\s")  # the numbers of a list are nobody's
@@ -38,20 +37,6 @@ def unfounded(answer: str, question: str, texts: Sequence[str]) -> tuple[str, ..
     source = "\n".join((*texts, question)).casefold()
     missing = [text for text, pattern in looked_up if not re.search(pattern, source)]
     return tuple(dict.fromkeys(missing))[:MOST]
-
-
-def are_all_unfounded(answer: str, question: str, texts: Sequence[str]) -> bool:
-    """True if an answer has claims beyond those of the question, and not one of them stands in the text.
-
-    An answer of one or two words is a claim as it is.
-    """
-    patterns = {pattern for _, pattern in _claims(answer)}
-    words = re.findall(r"[^\W_]+", answer)
-    if len(words) <= _FEW_WORDS:
-        patterns |= {rf"\b{re.escape(word.casefold())}" for word in words if len(word) > 3}
-    beyond = [pattern for pattern in patterns if not re.search(pattern, question.casefold())]
-    source = "\n".join(texts).casefold() if beyond else ""
-    return bool(beyond) and not any(re.search(pattern, source) for pattern in beyond)
 
 
 def _claims(answer: str) -> Iterator[tuple[str, str]]:

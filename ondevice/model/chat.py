@@ -17,8 +17,7 @@ from ondevice.errors import ModelError
 # Plain letters: no template trims, escapes or splits them, and no document's text is ever rendered.
 _DOCUMENT, _QUESTION, _ANSWER, _NEXT = "qzdocumentzq", "qzquestionzq", "qzanswerzq", "qznextzq"
 _GAP = "\n\n"  # between a document and its question
-# Not "say so if it is not there": models of 0.5B and 1.5B parameters then deny what stands before their eyes. That is
-# judged by how sure they are: see `decode.certainty`.
+# Not "say so if it is not there": a small model then denies what stands before its eyes. `decode.denial` judges that.
 _GROUND = "Answer the question from the document above.\n\n"
 
 

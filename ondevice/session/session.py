@@ -14,8 +14,8 @@ from dataclasses import replace
 from ondevice.config import GenerationConfig
 from ondevice.decode.answer import answer
 from ondevice.decode.attended import attended, may_attend
-from ondevice.decode.certainty import NOT_THERE, NOT_YET
 from ondevice.decode.combine import combine
+from ondevice.decode.denial import NOT_THERE, NOT_YET, SMALLEST
 from ondevice.decode.prompt import Prompt, Turn, with_history
 from ondevice.decode.termination import warm_up
 from ondevice.documents.tokens import DocumentTokens
@@ -323,6 +323,7 @@ class Session:
         """
         context = self.context
         is_judged = generation.grounded and generation.chat and context.loaded.tokenizer.has_chat_template
+        is_judged = is_judged and context.decoder.parts.hidden_size >= SMALLEST
         if not is_judged or not context.tokens.keeps_text or not (is_from_passages or context.holds_all):
             return ""
         if prompt.begun or prompt.told or asks_for_whole(question) or self._names_place(question):

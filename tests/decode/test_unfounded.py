@@ -2,7 +2,7 @@
 
 import pytest
 
-from ondevice.decode.unfounded import MOST, are_all_unfounded, unfounded
+from ondevice.decode.unfounded import MOST, unfounded
 
 PAGES = (
     "The lens of 1886 has 224 prisms. Keeper until 30 April: Halvard\nBrekke. Keeper from 1 May: Sigrun Aas.",
@@ -47,24 +47,3 @@ def test_only_so_many_are_named_and_each_once():
 def test_a_long_text_takes_no_time():
     pages = ["word " * 200_000] * 8  # 8 million letters
     assert unfounded("It is 17 for Sigrun Aas.", "?", pages) == ("17", "Sigrun Aas")
-
-
-@pytest.mark.parametrize(
-    ("answer", "is_from_elsewhere"),
-    [
-        ("The keeper is Ingrid Lund.", True),
-        ("It is Ulaanbaatar, in Mongolia.", True),
-        ("Ulaanbaatar", True),
-        ("Ulaanbaatar.", True),
-        ("2244", True),
-        ("Yes", False),
-        ("The keeper is Ingrid Aas.", False),
-        ("Brekke", False),
-        ("12500", False),
-        ("Nemo", False),
-        ("Nobody knows what it is.", False),
-        ("", False),
-    ],
-)
-def test_an_answer_none_of_whose_claims_stands_in_the_text_is_from_elsewhere(answer, is_from_elsewhere):
-    assert are_all_unfounded(answer, "Who is Nemo?", PAGES) == is_from_elsewhere

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ondevice.cli import app
 from ondevice.config import ArtConfig, EngineConfig, PotConfig, TierConfig
-from ondevice.decode.certainty import NOT_THERE
+from ondevice.decode.denial import NOT_THERE
 from ondevice.errors import ConfigError
 from ondevice.result import Result, Row, row
 from ondevice.session.engine import Engine
