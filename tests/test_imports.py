@@ -20,7 +20,7 @@ LABORATORY = ("cli", "speed", "quality", "results", "recording", "paged", "clien
 BATCH = ("command", "outcome", "jobs", "work", "asked", "corpus", "places", "cluster")
 PRODUCT = (
     "cli", "ui", "api", "serving", "scan", "library", "planning", "session", "prefill", "decode", "telemetry",
-    "context", "speculator", "model", "pot", "documents", "search", "result", "words", "config", "machine",
+    "context", "speculator", "model", "pot", "documents", "search", "words", "config", "machine",
     "stage_clock", "kernels", "regular_file", "files", "schema", "events", "errors", "extras", "assets",
 )  # fmt: skip
 FLOORS = [
@@ -142,11 +142,11 @@ def test_the_core_needs_no_package_of_an_interface() -> None:
     blocked = ("gradio", "typer", "rich", "playwright", "pypdf", "defusedxml", "selectolax", "bitsandbytes")
     core = (
         "ondevice.config", "ondevice.session.engine", "ondevice.session.saving", "ondevice.planning.calibrate",
-        "ondevice.planning.footprint", "ondevice.library.index", "ondevice.machine.facts", "ondevice.result",
+        "ondevice.planning.footprint", "ondevice.library.index", "ondevice.machine.facts",
         "ondevice.model.loading.load", "ondevice.telemetry.telemetry", "ondevice.kernels",
-        "ondevice_bench.results.tables", "ondevice_bench.results.markdown", "ondevice_bench.speed.ingest",
-        "ondevice_bench.speed.decode", "ondevice_bench.speed.equip.run", "ondevice_bench.speed.source",
-        "ondevice_bench.speed.gpu.check", "ondevice_bench.quality.run_passkey",
+        "ondevice_bench.results.result", "ondevice_bench.results.tables", "ondevice_bench.results.markdown",
+        "ondevice_bench.speed.ingest", "ondevice_bench.speed.decode", "ondevice_bench.speed.equip.run",
+        "ondevice_bench.speed.source", "ondevice_bench.speed.gpu.check", "ondevice_bench.quality.run_passkey",
     )  # fmt: skip
     code = (
         "import sys\n"

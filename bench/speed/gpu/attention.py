@@ -20,8 +20,8 @@ from ondevice.kernels.rope_attention import rope_attention
 from ondevice.kernels.termination import Termination
 from torch import Tensor
 
-from ondevice.result import Row, row
 from ondevice_bench.paged.paged_attention import paged_attention
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.choosing import choosing
 from ondevice_bench.speed.gpu.paged_inputs import paged_inputs
 from ondevice_bench.speed.gpu.run import Run
