@@ -1,25 +1,17 @@
-"""The Triton kernel of `coded_attention`: codes are made wide, and keys rotated, in registers on their way.
+"""The Triton kernel of `coded_attention`: codes are made wide, and keys rotated, in registers on their way."""
 
-Triton is imported with the first call.
-"""
+# mypy: disable-error-code="untyped-decorator"
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import torch
+import triton
+import triton.language as tl
 from ondevice.kernels.codes import Coded
 from ondevice.kernels.quantize import num_groups
-from ondevice.kernels.triton.shared import shared
+from ondevice.kernels.triton.shared import add_tile, load_query, turned, widened
 from ondevice.kernels.triton.tiles import tile_sizes
 from torch import Tensor
-
-tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
-load_query: Any = None  # as are functions that kernels share
-widened: Any = None
-turned: Any = None
-add_tile: Any = None
 
 
 def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor, sin: Tensor, scale: float) -> Tensor:
@@ -39,7 +31,7 @@ def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor
     positions = positions.expand(batch, num_kv_heads, num_slots)
     assert positions.stride(2) == 1 or num_slots == 1
     out = torch.empty_like(query)
-    _compiled()[(batch, num_kv_heads)](
+    coded_attention_kernel[(batch, num_kv_heads)](
         query,
         coded.keys,
         coded.values,
@@ -69,17 +61,8 @@ def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor
     return out
 
 
-@cache
-def _compiled() -> Any:
-    global tl, load_query, widened, turned, add_tile
-    import triton
-    import triton.language
-
-    tl, (load_query, widened, turned, add_tile) = triton.language, shared()
-    return triton.jit(_coded_attention_kernel)
-
-
-def _coded_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
+@triton.jit
+def coded_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
     query_ptr,
     key_ptr,
     value_ptr,

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from ondevice.kernels.backend import is_interpreted
 from ondevice.kernels.termination import Termination
-from ondevice.kernels.triton.decode_kernels import compiled
+from ondevice.kernels.triton.decode_kernels import merge_kernel, read_kernel
 from ondevice.kernels.triton.tiles import power_of_two, tile_sizes
 from ondevice.kernels.triton.tuning import Choice, tuned
 from torch import Tensor
@@ -78,7 +78,6 @@ def attend(
     rule = termination or Termination()
     out = torch.empty_like(query)
     blocks_read = query.new_empty((batch, num_kv_heads), dtype=torch.int32)
-    kernels = compiled()
 
     def launch(choice: Choice, patience: float) -> None:
         splits, counts, flags = choice.num_splits, blocks_read, blocks_read
@@ -91,7 +90,7 @@ def attend(
             counts = query.new_empty(parts, dtype=torch.int32)
             if termination is not None:
                 flags, progress = _shared_state(query.device, batch * num_kv_heads, splits, num_rows)
-        kernels.read[(splits, num_kv_heads, batch)](
+        read_kernel[(splits, num_kv_heads, batch)](
             query,
             keys,
             values,
@@ -135,7 +134,7 @@ def attend(
             num_stages=choice.num_stages,
         )
         if splits > 1:
-            kernels.merge[(batch * num_kv_heads, num_rows)](
+            merge_kernel[(batch * num_kv_heads, num_rows)](
                 partial,
                 statistics,
                 counts,

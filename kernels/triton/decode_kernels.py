@@ -1,42 +1,19 @@
 """The two Triton kernels of `decode_attention`: one reads blocks, one merges what several programs have read.
 
-Triton is imported with the first call of `compiled`. `_read_kernel` says how splits end each other.
+`read_kernel` says how splits end each other.
 """
+
+# mypy: disable-error-code="untyped-decorator"
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, NamedTuple
-
-from ondevice.kernels.triton.shared import shared
-
-tl: Any = None  # triton.language, from the first call on; the kernels look it up here
-_read_tile: Any = None  # the compiled `_read_one_tile`, likewise
-add_tile: Any = None
+import triton
+import triton.language as tl
+from ondevice.kernels.triton.shared import add_tile
 
 
-class Kernels(NamedTuple):
-    """`triton.jit` of both kernels."""
-
-    read: Any
-    merge: Any
-
-
-@cache
-def compiled() -> Kernels:
-    """The kernels; the same objects every time."""
-    global tl, _read_tile, add_tile
-    import triton
-    import triton.language
-
-    tl, add_tile = triton.language, shared().add_tile
-    _read_tile = triton.jit(_read_one_tile)
-    # These change from call to call; a kernel for each of their values would be compiled for nothing.
-    read = triton.jit(_read_kernel, do_not_specialize=["num_slots", "num_steps", "patience", "window"])
-    return Kernels(read, triton.jit(_merge_kernel))
-
-
-def _read_one_tile(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
+@triton.jit
+def _read_tile(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
     block,
     start,
     query,
@@ -83,7 +60,9 @@ def _read_one_tile(  # type: ignore[no-untyped-def]  # the arguments have the ty
     return add_tile(query, keys, values, visible, scale, maximum, total, out)
 
 
-def _read_kernel(  # type: ignore[no-untyped-def]
+# The arguments named change from call to call; a kernel for each of their values would be compiled for nothing.
+@triton.jit(do_not_specialize=["num_slots", "num_steps", "patience", "window"])
+def read_kernel(  # type: ignore[no-untyped-def]
     query_ptr,
     key_ptr,
     value_ptr,
@@ -357,7 +336,8 @@ def _read_kernel(  # type: ignore[no-untyped-def]
         tl.store(partial_ptr + part_rows[:, None] * HEAD_DIM + dim[None, :], out, mask=row_mask)
 
 
-def _merge_kernel(  # type: ignore[no-untyped-def]
+@triton.jit
+def merge_kernel(  # type: ignore[no-untyped-def]
     partial_ptr,
     statistic_ptr,
     count_ptr,

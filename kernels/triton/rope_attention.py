@@ -1,22 +1,15 @@
-"""The Triton kernel of `rope_attention`: keys are rotated in registers, on their way from memory to the product.
+"""The Triton kernel of `rope_attention`: keys are rotated in registers, on their way from memory to the product."""
 
-Triton is imported with the first call.
-"""
+# mypy: disable-error-code="untyped-decorator"
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import torch
-from ondevice.kernels.triton.shared import shared
+import triton
+import triton.language as tl
+from ondevice.kernels.triton.shared import add_tile, load_query, turned
 from ondevice.kernels.triton.tiles import tile_sizes
 from torch import Tensor
-
-tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
-load_query: Any = None  # as are functions that kernels share
-turned: Any = None
-add_tile: Any = None
 
 
 def rotate_and_attend(
@@ -31,7 +24,7 @@ def rotate_and_attend(
     positions = positions.expand(batch, num_kv_heads, num_slots)
     assert positions.stride(2) == 1
     out = torch.empty_like(query)
-    _compiled()[(batch, num_kv_heads)](
+    rope_attention_kernel[(batch, num_kv_heads)](
         query,
         keys,
         values,
@@ -52,18 +45,8 @@ def rotate_and_attend(
     return out
 
 
-@cache
-def _compiled() -> Any:
-    global tl, load_query, turned, add_tile
-    import triton
-    import triton.language
-
-    tl, parts = triton.language, shared()
-    load_query, turned, add_tile = parts.load_query, parts.turned, parts.add_tile
-    return triton.jit(_rope_attention_kernel)
-
-
-def _rope_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
+@triton.jit
+def rope_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
     query_ptr,
     key_ptr,
     value_ptr,

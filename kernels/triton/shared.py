@@ -1,37 +1,15 @@
-"""Functions that several Triton kernels of attention share; they call them, and Triton writes it out in each of them.
+"""Functions that several Triton kernels of attention share; Triton writes them out in each of these."""
 
-Triton is imported with the first call.
-"""
+# mypy: disable-error-code="untyped-decorator"
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, NamedTuple
-
-tl: Any = None  # triton.language, from the first call on; the functions look it up here
+import triton
+import triton.language as tl
 
 
-class Shared(NamedTuple):
-    """`triton.jit` of each function."""
-
-    load_query: Any
-    widened: Any
-    turned: Any
-    add_tile: Any
-
-
-@cache
-def shared() -> Shared:
-    """The functions; the same objects every time."""
-    global tl
-    import triton
-    import triton.language
-
-    tl = triton.language
-    return Shared(triton.jit(_load_query), triton.jit(_widened), triton.jit(_turned), triton.jit(_add_tile))
-
-
-def _load_query(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
+@triton.jit
+def load_query(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
     query_ptr,
     row,
     kv_head,
@@ -54,7 +32,8 @@ def _load_query(  # type: ignore[no-untyped-def]  # the arguments have the types
     return query, offs, mask
 
 
-def _widened(  # type: ignore[no-untyped-def]
+@triton.jit
+def widened(  # type: ignore[no-untyped-def]
     codes_ptr,
     scales_ptr,
     slot,
@@ -82,7 +61,8 @@ def _widened(  # type: ignore[no-untyped-def]
     return wide
 
 
-def _turned(keys, partners, position, cos_ptr, sin_ptr, mask, ROTARY_DIM: tl.constexpr, PADDED_DIM: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def turned(keys, partners, position, cos_ptr, sin_ptr, mask, ROTARY_DIM: tl.constexpr, PADDED_DIM: tl.constexpr):  # type: ignore[no-untyped-def]
     """RoPE of float32 keys (TILE, PADDED_DIM) at positions (TILE,): each dimension turns with its partner half a
     rotation away; those from ROTARY_DIM on, and slots that the mask leaves out, stay."""
     dim = tl.arange(0, PADDED_DIM)
@@ -93,7 +73,8 @@ def _turned(keys, partners, position, cos_ptr, sin_ptr, mask, ROTARY_DIM: tl.con
     return keys * cos + partners * sin
 
 
-def _add_tile(query, keys, values, visible, scale, maximum, total, out):  # type: ignore[no-untyped-def]
+@triton.jit
+def add_tile(query, keys, values, visible, scale, maximum, total, out):  # type: ignore[no-untyped-def]
     """Add slots to the online softmax (arXiv 1805.02867): with the running maximum m, the sum l of exp(s - m) and the
     sum o of exp(s - m) v, m' = max(m, max s); l and o scale by exp(m - m') before exp(s - m') and exp(s - m') v are
     added. What no row may see adds nothing.
