@@ -10,7 +10,6 @@ import triton
 from ondevice.kernels.quantize import num_groups
 from ondevice.kernels.triton import (
     add_norm,
-    coded_attention,
     decode_kernels,
     gated,
     int4,
@@ -88,9 +87,9 @@ def test_paged_attention(capability, name):
 @pytest.mark.parametrize(("capability", "name"), sizes_for())
 def test_rope_attention(capability, name):
     dtype, sizes = sizes_of(name)
-    types = [f"*{dtype}"] * 3 + ["*i32"] + [f"*{dtype}"] * 3 + ["fp32"] + ["i32"] * 6
-    kernel = rope_attention.rope_attention_kernel
-    assert fits(capability, compile_for(capability, kernel, types, {**sizes, "ROTARY_DIM": sizes["HEAD_DIM"]}))
+    types = [f"*{dtype}"] * 7 + ["*i32"] + [f"*{dtype}"] * 3 + ["fp32"] + ["i32"] * 12
+    own = {"ROTARY_DIM": sizes["HEAD_DIM"], "GROUP_SIZE": 32, "KEY_BITS": 0, "VALUE_BITS": 0}
+    assert fits(capability, compile_for(capability, rope_attention.rope_attention_kernel, types, {**sizes, **own}))
 
 
 @pytest.mark.parametrize(("capability", "name"), sizes_for())
@@ -112,12 +111,12 @@ def test_coded_attention(capability, name, bits):
         "fp32",
         *["i32"] * 12,
     ]
-    kernel, head_dim = coded_attention.coded_attention_kernel, sizes["HEAD_DIM"]
+    kernel, head_dim = rope_attention.rope_attention_kernel, sizes["HEAD_DIM"]
     own = {
         "ROTARY_DIM": head_dim,
         "GROUP_SIZE": head_dim // num_groups(head_dim),
-        "KEYS_FOUR": bits[0] == 4,
-        "VALUES_FOUR": bits[1] == 4,
+        "KEY_BITS": bits[0],
+        "VALUE_BITS": bits[1],
     }
     assert fits(capability, compile_for(capability, kernel, types, {**sizes, **own}))
 
