@@ -19,13 +19,10 @@ def _read_tile(  # type: ignore[no-untyped-def]  # the arguments have the types 
     query,
     key_ptr,
     value_ptr,
-    position_ptr,
-    row_position,
     first,
     slot_stride,
     scale,
     num_slots,
-    window,
     maximum,
     total,
     out,
@@ -34,8 +31,6 @@ def _read_tile(  # type: ignore[no-untyped-def]  # the arguments have the types 
     HEAD_DIM: tl.constexpr,
     PADDED_DIM: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
-    HAS_POSITIONS: tl.constexpr,
-    HAS_WINDOW: tl.constexpr,
 ):
     """Add TILE slots of a block to the online softmax."""
     dim = tl.arange(0, PADDED_DIM)
@@ -50,25 +45,16 @@ def _read_tile(  # type: ignore[no-untyped-def]  # the arguments have the types 
     if IN_FLOAT32:
         keys = keys.to(tl.float32)
         values = values.to(tl.float32)
-    if HAS_POSITIONS:
-        distance = row_position[:, None] - tl.load(position_ptr + slot, mask=mask, other=0)[None, :]
-        visible = mask[None, :] & (distance >= 0)
-        if HAS_WINDOW:
-            visible = visible & (distance < window)
-    else:
-        visible = mask[None, :] & (slot[None, :] <= row_position[:, None])
-    return add_tile(query, keys, values, visible, scale, maximum, total, out)
+    return add_tile(query, keys, values, mask[None, :], scale, maximum, total, out)
 
 
 # The arguments named change from call to call; a kernel for each of their values would be compiled for nothing.
-@triton.jit(do_not_specialize=["num_slots", "num_steps", "patience", "window"])
+@triton.jit(do_not_specialize=["num_slots", "num_steps", "patience"])
 def read_kernel(  # type: ignore[no-untyped-def]
     query_ptr,
     key_ptr,
     value_ptr,
     order_ptr,
-    position_ptr,
-    query_position_ptr,
     out_ptr,
     partial_ptr,
     statistic_ptr,
@@ -82,18 +68,14 @@ def read_kernel(  # type: ignore[no-untyped-def]
     patience,
     num_slots,
     num_steps,
-    window,
     batch_stride,
     head_stride,
     slot_stride,
     order_batch_stride,
     order_head_stride,
-    position_batch_stride,
-    position_head_stride,
     SPLITS: tl.constexpr,
     PADDED_PARTS: tl.constexpr,
     THREADS: tl.constexpr,
-    NUM_QUERIES: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     ROWS: tl.constexpr,
     PADDED_ROWS: tl.constexpr,
@@ -102,14 +84,11 @@ def read_kernel(  # type: ignore[no-untyped-def]
     TILE: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
     HAS_ORDER: tl.constexpr,
-    HAS_POSITIONS: tl.constexpr,
-    HAS_WINDOW: tl.constexpr,
     HAS_LENGTH: tl.constexpr,
     DETECTS: tl.constexpr,
     IS_RELATIVE: tl.constexpr,
-    PROBE_STRIDE: tl.constexpr,
 ):
-    """out = softmax(scale * q K^T) V for the rows (query heads x queries) of one KV head, in blocks of slots.
+    """out = softmax(scale * q K^T) V for the rows (query heads) of one KV head, in blocks of slots.
 
     Split s of S reads the blocks order[s], order[s + S], ...; with S = 1 that is ART's algorithm 1 as it stands. With
     more, no split knows the output o = sum_r w_r o_r (w_r: the share of the softmax mass that split r has seen), but
@@ -145,11 +124,6 @@ def read_kernel(  # type: ignore[no-untyped-def]
     query = tl.load(query_ptr + row_offs, mask=row_mask, other=0.0)
     if IN_FLOAT32:
         query = query.to(tl.float32)
-    if HAS_POSITIONS:
-        row_position = tl.load(query_position_ptr + rows % NUM_QUERIES)
-        position_ptr += batch.to(tl.int64) * position_batch_stride + kv_head.to(tl.int64) * position_head_stride
-    else:
-        row_position = num_slots - NUM_QUERIES + rows % NUM_QUERIES  # the last slot that a row sees
     order_ptr += batch * order_batch_stride + kv_head * order_head_stride
     first = batch.to(tl.int64) * batch_stride + kv_head.to(tl.int64) * head_stride
 
@@ -166,9 +140,8 @@ def read_kernel(  # type: ignore[no-untyped-def]
         part = tl.arange(0, PADDED_PARTS)
         theirs = progress_ptr + (part[:, None] * ROWS + rows[None, :]) * 2
         is_theirs = ((part < SPLITS) & (part != split))[:, None] & (rows < ROWS)[None, :]
-        is_probed = (dim % PROBE_STRIDE == 0)[None, :]
-        # After the block before: the partial output where it is probed, its norm, and the logarithm of its mass.
-        before = tl.where(is_probed, out, 0.0)
+        # After the block before: the partial output, its norm, and the logarithm of its mass.
+        before = out
         old_norm = total
         mass = maximum
         step = split
@@ -192,13 +165,10 @@ def read_kernel(  # type: ignore[no-untyped-def]
                     query,
                     key_ptr,
                     value_ptr,
-                    position_ptr,
-                    row_position,
                     first,
                     slot_stride,
                     scale,
                     num_slots,
-                    window,
                     maximum,
                     total,
                     out,
@@ -207,10 +177,8 @@ def read_kernel(  # type: ignore[no-untyped-def]
                     HEAD_DIM,
                     PADDED_DIM,
                     IN_FLOAT32,
-                    HAS_POSITIONS,
-                    HAS_WINDOW,
                 )
-            now = tl.where(is_probed, out / tl.where(total > 0, total, 1.0)[:, None], 0.0)
+            now = out / tl.where(total > 0, total, 1.0)[:, None]
             moved = tl.sqrt(tl.sum((now - before) * (now - before), axis=1))
             norm = tl.sqrt(tl.sum(now * now, axis=1))
             product = norm * old_norm
@@ -271,13 +239,10 @@ def read_kernel(  # type: ignore[no-untyped-def]
                         query,
                         key_ptr,
                         value_ptr,
-                        position_ptr,
-                        row_position,
                         first,
                         slot_stride,
                         scale,
                         num_slots,
-                        window,
                         maximum,
                         total,
                         out,
@@ -286,8 +251,6 @@ def read_kernel(  # type: ignore[no-untyped-def]
                         HEAD_DIM,
                         PADDED_DIM,
                         IN_FLOAT32,
-                        HAS_POSITIONS,
-                        HAS_WINDOW,
                     )
                 num_read += 1
         elif is_raised == 0:
@@ -306,13 +269,10 @@ def read_kernel(  # type: ignore[no-untyped-def]
                 query,
                 key_ptr,
                 value_ptr,
-                position_ptr,
-                row_position,
                 first,
                 slot_stride,
                 scale,
                 num_slots,
-                window,
                 maximum,
                 total,
                 out,
@@ -321,8 +281,6 @@ def read_kernel(  # type: ignore[no-untyped-def]
                 HEAD_DIM,
                 PADDED_DIM,
                 IN_FLOAT32,
-                HAS_POSITIONS,
-                HAS_WINDOW,
             )
     part = place * SPLITS + split
     tl.store(count_ptr + part, num_read)

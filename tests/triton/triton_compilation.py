@@ -162,44 +162,40 @@ def test_logsumexp(capability, dtype):
     assert fits(capability, compile_for(capability, logsumexp.logsumexp_kernel, types, constants, num_warps=8))
 
 
-# splits, detector, relative, order, positions, window, number of used slots on the device
+# splits, detector, relative, order, number of used slots on the device
 DECODE_VARIANTS = {
-    "plain": (1, False, False, False, False, False, False),
-    "plain-splits-order": (16, False, False, True, False, False, False),
-    "plain-splits-used": (16, False, False, False, False, False, True),
-    "detector": (1, True, False, False, False, False, False),
-    "detector-order-window": (1, True, True, True, True, True, False),
-    "detector-splits": (16, True, False, False, False, False, False),
-    "detector-splits-order-positions": (64, True, True, True, True, False, False),
+    "plain": (1, False, False, False, False),
+    "plain-splits-order": (16, False, False, True, False),
+    "plain-splits-used": (16, False, False, False, True),
+    "detector": (1, True, False, False, False),
+    "detector-order": (1, True, True, True, False),
+    "detector-splits": (16, True, False, False, False),
+    "detector-splits-order": (64, True, True, True, False),
 }
 
 
 def compile_read(capability, name, variant, block_size=64, num_warps=4, num_stages=2):
     dtype, sizes = sizes_of(name, "ROWS")
-    splits, detects, is_relative, has_order, has_positions, has_window, has_length = DECODE_VARIANTS[variant]
-    types = [f"*{dtype}"] * 3 + ["*i32"] * 3 + [f"*{dtype}", "*fp32", "*fp32", "*i32", "*i32", "*fp32"]
-    types += ["*fp32", "*i32", "fp32", "fp32"] + ["i32"] * 11
+    splits, detects, is_relative, has_order, has_length = DECODE_VARIANTS[variant]
+    types = [f"*{dtype}"] * 3 + ["*i32"] + [f"*{dtype}", "*fp32", "*fp32", "*i32", "*i32", "*fp32"]
+    types += ["*fp32", "*i32", "fp32", "fp32"] + ["i32"] * 8
     constants = {
         **sizes,
         "SPLITS": splits,
         "PADDED_PARTS": max(splits, 32 * num_warps // sizes["PADDED_ROWS"]),
         "THREADS": 32 * num_warps,
-        "NUM_QUERIES": 1,
         "BLOCK_SIZE": block_size,
         "HAS_ORDER": has_order,
-        "HAS_POSITIONS": has_positions,
-        "HAS_WINDOW": has_window,
         "HAS_LENGTH": has_length,
         "DETECTS": detects,
         "IS_RELATIVE": is_relative,
-        "PROBE_STRIDE": 4,
     }
     kernel = decode_kernels.read_kernel
     return compile_for(capability, kernel, types, constants, num_warps, num_stages)
 
 
 # Every GPU with all that there is to compile, and one with each variant.
-_ALL = "detector-splits-order-positions"
+_ALL = "detector-splits-order"
 
 
 @pytest.mark.parametrize(
@@ -210,7 +206,7 @@ def test_decode_attention(capability, variant):
 
 
 # What `_candidates` tries, and sizes whose tiles are smaller than a block.
-@pytest.mark.parametrize("variant", ["plain-splits-order", "detector-splits-order-positions"])
+@pytest.mark.parametrize("variant", ["plain-splits-order", "detector-splits-order"])
 @pytest.mark.parametrize("name", [name for name in SIZES if name != "llama-bf16"])
 @pytest.mark.parametrize(("num_warps", "num_stages"), [(4, 3), (8, 2)])
 def test_decode_attention_of_other_sizes(name, variant, num_warps, num_stages):
