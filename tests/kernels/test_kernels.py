@@ -4,21 +4,12 @@ import sys
 
 import pytest
 import torch
-from ondevice.kernels import (
-    attention,
-    attention_mass,
-    attention_peak,
-    keep_slots_,
-    project,
-    replace_slots_,
-    rotate,
-    token_loss,
-)
-from ondevice.kernels.attention import additive_mask, causal_mask
+from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, causal_mask
 from ondevice.kernels.attention_sharpness import attention_sharpness, attention_sums, sharpness_and_sums
-from ondevice.kernels.pot_update import take_slots
-from ondevice.kernels.projection import project_ref
-from ondevice.kernels.rope import signed_sine
+from ondevice.kernels.pot_update import keep_slots_, replace_slots_, take_slots
+from ondevice.kernels.projection import project, project_ref
+from ondevice.kernels.rope import rotate, signed_sine
+from ondevice.kernels.token_loss import token_loss
 
 from ondevice_bench.speed.references import (
     attention_mass_ref,

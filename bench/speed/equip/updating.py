@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from itertools import cycle
 
 import torch
-from ondevice.kernels import attention, replace_slots_
+from ondevice.kernels.attention import attention
+from ondevice.kernels.pot_update import replace_slots_
 from torch import Tensor
 
 from ondevice_bench.results.result import Row
