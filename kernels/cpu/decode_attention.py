@@ -125,9 +125,9 @@ def _run(
     return out.to(dtype), blocks_read
 
 
-def prepare(num_rows: int, head_dim: int, kind: int = FLOAT32) -> None:
-    """Compile the kernel for keys of a kind; later processes find it in Numba's cache."""
-    _kernel(num_rows, head_dim, kind)
+def prepare(num_rows: int, head_dim: int) -> None:
+    """Compile the kernel for float32; later processes find it in Numba's cache."""
+    _kernel(num_rows, head_dim, FLOAT32)
 
 
 @lru_cache(maxsize=1024)

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from ondevice.model.decoder import Decoder
 from ondevice.model.tokenizer import Tokenizer
-from ondevice.pot.learned_score import fit
-from ondevice.pot.positive import NotSolved
+from ondevice.pot.learned_score import NotSolved, fit
 from ondevice.prefill.measured_once import MeasuredOnce, first_ids
 from ondevice.prefill.repeat import repeat_peaks
 

@@ -1,4 +1,4 @@
-"""What is measured once for a model, on a text of our own: kept in this process, and beside the converted weights."""
+"""Measurements made once for a model, on a text of our own: kept in this process, and beside the converted weights."""
 
 from __future__ import annotations
 
