@@ -10,7 +10,6 @@ import gradio as gr
 from ondevice.documents.formats.table import SUFFIXES
 from ondevice.session.engine import Engine
 from ondevice.ui.form import CONTROLS, control, form_parts
-from ondevice.ui.library_layout import library_parts
 from ondevice.ui.panels import drawer_head, panel
 from ondevice.ui.recording import caption
 from ondevice.ui.shelf_layout import shelf_parts
@@ -64,7 +63,8 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
         with gr.Tab("Collection", id="shelf", elem_id="od-tab-shelf") as parts["shelf_tab"]:
             parts |= shelf_parts()
         with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:
-            parts |= library_parts()
+            entry_events = "open_entry", "rename_entry", "delete_entry", "forget_all"
+            parts["library"] = panel("library", events=entry_events)
     with gr.Column(elem_id="od-settings", elem_classes="od-drawer"):
         drawer_head("Settings")
         form, preset, parts["settings_note"] = form_parts(engine)
