@@ -191,14 +191,14 @@ class Tools:
         if running.error is not None:
             del self._running[workspace.id]
             raise running.error
-        scanning = workspace.scanning
-        if scanning is None:  # in line
+        scan = workspace.scan
+        if scan is None:  # in line
             return self._card(workspace) | {"hint": "It is in line. The same call again waits for it."}
-        told = report(scanning.scan, scanning.seconds)
+        told = report(scan)
         if not is_done:
             return {"state": "scanning", "count": told["count"], "ledger": told["ledger"], "hint": _AGAIN}
         del self._running[workspace.id]
-        return {"state": "scanned"} | told | {"account": account(scanning.scan, scanning.seconds)}
+        return {"state": "scanned"} | told | {"account": account(scan)}
 
     def ask_several(self, documents: Sequence[str], question: str, each: bool = False) -> dict[str, Any]:
         """One question to several open documents, side by side or each by itself; the same call again waits.

@@ -80,6 +80,8 @@ class Scan:
 
     Attributes:
         findings: so far.
+        seconds: that it took so far.
+        is_running: it goes on, or has not begun.
 
     Raises:
         ConfigError: the chunk does not suit the model.
@@ -118,6 +120,7 @@ class Scan:
         self._askers: tuple[Asker, Asker] | None = None
         self.tokens = tokens
         self.findings = Findings(self.tokens)
+        self.seconds, self.is_running = 0.0, True
         self._refused: list[str] = []
         self._num_read = self._num_chunks = self._num_with = self._num_cut = 0
 
@@ -128,8 +131,17 @@ class Scan:
             EmptyDocument: there is not one token in it.
             PotError: there is no room.
         """
-        tokens, about, began = self.tokens, self.tokens.document, time.perf_counter()
         self._stop.clear()
+        began = time.perf_counter()
+        try:
+            for event in self._steps():
+                self.seconds = time.perf_counter() - began
+                yield event
+        finally:
+            self.seconds, self.is_running = time.perf_counter() - began, False
+
+    def _steps(self) -> Iterator[Event | ChunkScanned]:
+        tokens, about, began = self.tokens, self.tokens.document, time.perf_counter()
         yield DocumentOpened(about.name, about.kind, about.unit, about.num_pages, about.size_bytes)
         for done in tokens.read_pages():
             yield TextTokenized(done, about.num_pages, tokens.num_tokens, time.perf_counter() - began)

@@ -14,10 +14,10 @@ from ondevice.documents import Document
 from ondevice.documents.pages import PageTable
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import Event, PagesExtracted, PotDistilled, TokensRead
+from ondevice.scan.scan import Scan
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.page_file import PageFile
 from ondevice.serving.question_queue import QuestionQueue
-from ondevice.serving.scan_state import Scanning
 from ondevice.serving.token_view import TokenView
 from ondevice.serving.uploads import Upload
 from ondevice.session.engine import Session
@@ -65,7 +65,7 @@ class Workspace:
         telemetry: the numbers of that session.
         fill: used slots after each step, (tokens read, slots), for the chart.
         messages: the conversation, as the chat shows it; `exchanges` are its answers as records.
-        scanning: the last scan of the document, or the one that runs; None where there was none.
+        scan: the last scan of the document, or the one that runs; None where there was none.
         asked: the question that waits, with how to answer it.
         address: of the content that was read, see `content_address`; "" where it is not known.
         entry_id: where in the library this pot has been saved; "" where it has not.
@@ -101,7 +101,7 @@ class Workspace:
     entry_id: str = ""
     forecast: float | None = None
     exchanges: list[Exchange] = field(default_factory=list)
-    scanning: Scanning | None = None
+    scan: Scan | None = None
     asked: QuestionQueue = field(default_factory=QuestionQueue)
     problem: Problem | None = None
     unkept: str = ""
@@ -231,8 +231,8 @@ class Workspace:
         self.stop.set()
         if self.session is not None:
             self.session.stop()
-        if self.scanning is not None:
-            self.scanning.stop()
+        if self.scan is not None:
+            self.scan.stop()
 
     def request_pause(self) -> None:
         """Ask reading to end between two layers of the model; an answer that is being written is completed first."""
@@ -272,7 +272,7 @@ class Workspace:
         self.drop_pot()
         self.keep_locked(None)
         self.keep_pages(None)
-        self.document = self.page_table = self.view = self.tokens = self.pages = self.problem = self.scanning = None
+        self.document = self.page_table = self.view = self.tokens = self.pages = self.problem = self.scan = None
         self.opening_name = ""
 
     def keep_locked(self, upload: Upload | None) -> None:

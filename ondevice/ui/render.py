@@ -209,7 +209,7 @@ def status(workspace: Workspace) -> dict[str, str]:
             where = "where it was left" if workspace.is_away else "from the library"
             text = f"Opening {workspace.opening_name} {where}."
         case Phase.SCANNING:
-            text = scan_progress(workspace.scanning) if workspace.scanning is not None else "Scanning."
+            text = scan_progress(workspace.scan) if workspace.scan is not None else "Scanning."
         case Phase.SAVING:
             text = "Saving to the library."
         case Phase.READY:
