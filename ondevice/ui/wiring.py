@@ -92,7 +92,7 @@ def wire(
     asked = [parts["shelf_question"], parts["shelf_choices"], parts["shelf_mode"]]
     run(_any(parts["shelf_ask"].click, parts["shelf_question"].submit), shelf.ask, asked)
     show(parts["shelf_stop"].click, shelf.stop)
-    run(parts["shelf"].open_passage, shelf.open_passage, data=["key", "start", "stop"])
+    run(parts["shelf"].open_passage, shelf.open_passage, data=["document", "start", "stop"])
     show(parts["shelf"].export, shelf.export, data=["kind"])
     show(parts["shelf"].clear_turns, shelf.clear)
 
