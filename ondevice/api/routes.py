@@ -320,10 +320,10 @@ def _claim(workspace: Workspace) -> None:
 
 def _card(workspace: Workspace) -> dict[str, Any]:
     """Facts of an open document, as JSON."""
-    document, pages, session = workspace.document, workspace.page_table, workspace.session
+    document, session = workspace.document, workspace.session
     phase = _KEPT if workspace.is_away and workspace.activity is None else workspace.phase.value
     card: dict[str, Any] = {"id": workspace.id, "name": workspace.name, "phase": phase}
-    if document is None or pages is None:
+    if document is None:
         return card
     missing = [page for page in document.pages if page.problem_code]
     return card | {
@@ -331,7 +331,7 @@ def _card(workspace: Workspace) -> dict[str, Any]:
         "unit": document.unit,
         "num_pages": document.num_pages,
         "size_bytes": document.size_bytes,
-        "num_tokens": pages.num_tokens,
+        "num_tokens": workspace.num_tokens,
         "num_read": session.context.num_read if session is not None else 0,
         "pot_bytes": workspace.pot_bytes,
         "pages_without_text": [

@@ -260,20 +260,17 @@ class Tools:
 
     def _text(self, document: str) -> DocumentTokens:
         workspace = self._find(document)
-        tokens = workspace.tokens
-        if tokens is None and workspace.session is not None:
-            tokens = workspace.session.context.tokens
-        if tokens is None:
+        if workspace.tokens is None:
             raise PotError("Its text is not there yet", where=workspace.name, fix="`status` says how far it is.")
-        return tokens
+        return workspace.tokens
 
     def _card(self, workspace: Workspace) -> dict[str, Any]:
         running, telemetry = self._running.get(workspace.id), workspace.telemetry
         card: dict[str, Any] = {"id": workspace.id, "name": workspace.name, "state": workspace.phase.value}
-        if workspace.page_table is not None and workspace.document is not None:
+        if workspace.document is not None:
             card |= {
                 "num_pages": workspace.document.num_pages,
-                "num_tokens": workspace.page_table.num_tokens,
+                "num_tokens": workspace.num_tokens,
                 "num_read": telemetry.num_passed,
             }
         if telemetry.eta_seconds and running is not None and not running.wait(0):

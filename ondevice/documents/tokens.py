@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ondevice.documents.bounds import Room
-from ondevice.documents.pages import PageTable
 from ondevice.documents.token_state import check_tokens
 from ondevice.documents.types import Document, Page
 from ondevice.events import PageNote
@@ -178,11 +177,6 @@ class DocumentTokens:
     def page_number(self, index: int) -> int:
         """Number of the page at `index` (0-based)."""
         return self._page_numbers[index]
-
-    def page_table(self) -> PageTable:
-        """The pages seen so far."""
-        numbers, starts = np.array(self._page_numbers, np.uint32), np.array(self._page_starts, np.int64)
-        return PageTable(self._num_tokens, self.document.unit, numbers, starts)
 
     def _read_page(self) -> bool:
         page = next(self._pages, None)

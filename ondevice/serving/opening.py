@@ -57,5 +57,5 @@ def open_upload(
         raise EmptyDocument(
             "There is no text in this document", where=document.name, fix="Scanned pages need OCR first."
         )
-    workspace.accept(document, tokens.page_table(), tokens)
+    workspace.accept(tokens)
     return True

@@ -22,10 +22,9 @@ def scan_document(
         PotError: there is no document, or no room.
         ConfigError: the question is too long for the model.
     """
-    document = workspace.tokens or workspace.document
-    if document is None:
+    if workspace.tokens is None:
         raise PotError("There is no document to scan", fix="Open one first.")
-    workspace.scan = scan = Scan(engine, document, question)
+    workspace.scan = scan = Scan(engine, workspace.tokens, question)
     with closing(scan.run()) as events:  # type: ignore[type-var]  # it is a generator
         for event in events:
             if isinstance(event, ChunkScanned):

@@ -12,7 +12,8 @@ from ondevice.decode.prompt import Turn
 from ondevice.errors import PotError
 from ondevice.events import AnswerToken
 from ondevice.serving.failure import problem_text
-from ondevice.serving.job_events import ShelfAnswered, ShelfLaid, Waiting
+from ondevice.serving.job_events import ShelfLaid, Waiting
+from ondevice.serving.shelf_state import ShelfAnswered
 from ondevice.serving.shelving import WHOLE_LIBRARY, Member, Request, ask_several, member_of
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase

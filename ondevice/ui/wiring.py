@@ -26,9 +26,9 @@ from ondevice.ui.render import Patch
 from ondevice.ui.scan_actions import ScanActions
 from ondevice.ui.shelf_actions import ShelfActions
 
-ENGINE_LANE = {"concurrency_id": "engine", "concurrency_limit": 6}
-DOCUMENT_LANE = {"concurrency_id": "documents", "concurrency_limit": 2}
-QUICK_LANE = {"concurrency_id": "quick", "concurrency_limit": 8}
+ENGINE_LANE: dict[str, Any] = {"concurrency_id": "engine", "concurrency_limit": 6}
+DOCUMENT_LANE: dict[str, Any] = {"concurrency_id": "documents", "concurrency_limit": 2}
+QUICK_LANE: dict[str, Any] = {"concurrency_id": "quick", "concurrency_limit": 8}
 _PRIVATE = {"show_progress": "hidden", "api_visibility": "private"}
 
 _Call = Callable[..., Any]

@@ -9,6 +9,7 @@ import pytest
 
 from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
+from ondevice.documents.tokens import DocumentTokens
 from ondevice.serving.job_events import Failed
 from ondevice.serving.shelf_state import Stage
 from ondevice.serving.shelving import MOST_TOGETHER, WHOLE_LIBRARY, Request, ask_several, member_of
@@ -16,7 +17,7 @@ from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.shelf_actions import ShelfActions
 from ondevice.ui.shelf_layout import EACH, TOGETHER
 from ondevice.ui.tables import as_csv
-from tests.builders.models import page_table, plain_config, plain_generation
+from tests.builders.models import plain_config, plain_generation, tokenised
 from tests.builders.screens import Desk, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -30,10 +31,10 @@ BOAT = "A boat went out at noon. " * 6
 def desk(tmp_path: Path) -> Desk:
     """One document of 660 tokens is saved, and closed; two short ones are open and read."""
     desk = Desk(tmp_path, ENGINE)
-    desk.workspace.accept(_document("lamp.txt", LAMP), page_table(len(LAMP)))
+    desk.workspace.accept(_document("lamp.txt", LAMP))
     desk.read()
     second = desk.visitor.new("boat.txt")
-    second.accept(_document("boat.txt", BOAT), page_table(len(BOAT)))
+    second.accept(_document("boat.txt", BOAT))
     desk.visitor.look_at(second)
     desk.read()
     return desk
@@ -42,8 +43,8 @@ def desk(tmp_path: Path) -> Desk:
 LAMP = "The lamp is lit at dusk by the keeper. " * 5
 
 
-def _document(name: str, text: str) -> Document:
-    return Document(name, "txt", "part", (Page(1, text),), 1, len(text))
+def _document(name: str, text: str) -> DocumentTokens:
+    return tokenised(Document(name, "txt", "part", (Page(1, text),), 1, len(text)), ENGINE.loaded.tokenizer.encode)
 
 
 def shelf_of(desk: Desk) -> ShelfActions:
