@@ -20,6 +20,7 @@ import numpy.typing as npt
 from ondevice.documents.bounds import Room
 from ondevice.documents.token_state import check_tokens
 from ondevice.documents.types import Document, Page
+from ondevice.errors import EmptyDocument
 from ondevice.events import PageNote
 from ondevice.machine.memory import free_memory_bytes
 
@@ -89,6 +90,12 @@ class DocumentTokens:
             if not self._read_page():
                 return False
         return True
+
+    def require_text(self) -> None:
+        """Tokenise up to the first token; raises EmptyDocument where there is none."""
+        if not self.ensure(1):
+            what, fix = "There is no text in this document", "Scanned pages need OCR first."
+            raise EmptyDocument(what, where=self.document.name, fix=fix)
 
     def ids(self, start: int, stop: int) -> Int32Array:
         """Ids of tokens [start, stop), int32. A stream forgets the pages that end before `start`."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
-from ondevice.errors import ConfigError, EmptyDocument, PotError
+from ondevice.errors import ConfigError, PotError
 from ondevice.events import MAX_NOTES, DocumentOpened, Event, PageNote, TextTokenized
 from ondevice.model.passes import PassStopped
 from ondevice.scan.asker import Asker
@@ -147,10 +147,7 @@ class Scan:
             yield TextTokenized(done, about.num_pages, tokens.num_tokens, time.perf_counter() - began)
             if self.is_stopping():
                 return
-        if not tokens.num_tokens:
-            raise EmptyDocument(
-                "There is no text in this document", where=about.name, fix="Scanned pages need OCR first."
-            )
+        tokens.require_text()
         try:
             for chunk in chunks(tokens, self.size, self.size // _OVERLAP):
                 began = time.perf_counter()
