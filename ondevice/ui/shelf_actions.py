@@ -18,10 +18,10 @@ from ondevice.serving.shelving import WHOLE_LIBRARY, Member, Request, ask_severa
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase
 from ondevice.ui.form import Form
+from ondevice.ui.layout import EACH
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.render import Patch, download
 from ondevice.ui.running import Runner
-from ondevice.ui.shelf_layout import EACH
 from ondevice.ui.shelf_render import shelf_controls, shelf_payload, to_csv, to_markdown
 
 _LISTED = 60  # documents of the library, the newest
