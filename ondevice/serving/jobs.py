@@ -16,7 +16,6 @@ from dataclasses import replace
 from ondevice.config import EngineConfig
 from ondevice.errors import PasswordRequired, PotError, WrongPassword
 from ondevice.events import AnswerFinished, Event
-from ondevice.library.content_address import content_address, entry_with
 from ondevice.library.library import Entry, Library
 from ondevice.machine.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
@@ -46,6 +45,7 @@ from ondevice.serving.scanning import scan_document
 from ondevice.serving.uploads import Upload
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Problem, Workspace
+from ondevice.session.content_address import content_address
 from ondevice.session.engine import Engine, Session
 from ondevice.session.lane import Ticket
 
@@ -115,7 +115,7 @@ class Jobs:
                 raise PotError("There is no document to read", fix="Open one first.")
             session = self._begin(workspace, config)
             workspace.read_with = config
-            workspace.address = content_address(self.engine.loaded, tokens, config)
+            workspace.address = content_address(self.engine.loaded, tokens.document, config)
             self._estimate(workspace, config)
             try:
                 self.keeping.begin(workspace)
@@ -161,8 +161,8 @@ class Jobs:
 
     def held(self, workspace: Workspace, config: EngineConfig) -> Entry | None:
         """The library's entry for the open document, read with these settings; None: there is none."""
-        tokens = workspace.tokens
-        return entry_with(self.library, self.engine.loaded, tokens, config) if tokens is not None else None
+        document = workspace.document
+        return self.library.read_alike(self.engine.loaded, document, config) if document is not None else None
 
     def reopen(self, workspace: Workspace, entry: Entry) -> Job:
         """Open a saved document."""
