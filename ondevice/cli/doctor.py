@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ondevice.cli.app import PORT
-from ondevice.cli.examine_gpu import gpu_findings
-from ondevice.cli.finding import Finding, State
+from ondevice.cli.examine_gpu import Finding, State, gpu_findings
 from ondevice.cli.terminal import errors_shown, out, print_json
 from ondevice.errors import ConfigError
 from ondevice.serving.address import require_port

@@ -76,28 +76,21 @@ def following(is_active: bool) -> Any:
 
 def reading(workspace: Workspace) -> Patch:
     """Patch of what changes while a document is read."""
-    return {
-        "progress": progress(workspace),
-        "status": status(workspace),
-        "map": token_map(workspace),
-        "fill": fill(workspace),
-        **times(workspace),
-    }
-
-
-def times(workspace: Workspace) -> Patch:
-    """Times by stage, and what the last answer read of the pot."""
-    return {"latency": stage_times(workspace.telemetry), "blocks": blocks_read(workspace.telemetry)}
+    return {"progress": progress(workspace), **_at_work(workspace)}
 
 
 def answering(workspace: Workspace) -> Patch:
     """Patch of what changes while an answer is written."""
+    return {"chat": conversation(workspace), **_at_work(workspace)}
+
+
+def _at_work(workspace: Workspace) -> Patch:
     return {
-        "chat": conversation(workspace),
         "status": status(workspace),
         "map": token_map(workspace),
         "fill": fill(workspace),
-        **times(workspace),
+        "latency": stage_times(workspace.telemetry),
+        "blocks": blocks_read(workspace.telemetry),
     }
 
 
