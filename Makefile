@@ -142,8 +142,8 @@ bench: setup
 	$(BIN)/ondevice bench tier --out $(BENCH)/tier.json
 	$(BIN)/ondevice bench plan --host-tier 1GB --out $(BENCH)/plan.json
 	$(BIN)/ondevice bench slim --tokens 12288 --slim 6:50%,12:25% --out $(BENCH)/slim_early.json
-	$(if $(BOOKS),$(BIN)/ondevice calibrate --text $(word 1,$(BOOKS)) --capacity 4096 --keep 2048 --out $(BENCH)/calibrate.json)
-	$(if $(BOOKS),$(BIN)/ondevice calibrate --text $(word 1,$(BOOKS)) --policy full --tokens 16000 --out $(BENCH)/calibrate_full.json)
+	$(if $(BOOKS),$(BIN)/ondevice bench calibrate --text $(word 1,$(BOOKS)) --capacity 4096 --keep 2048 --out $(BENCH)/calibrate.json)
+	$(if $(BOOKS),$(BIN)/ondevice bench calibrate --text $(word 1,$(BOOKS)) --policy full --tokens 16000 --out $(BENCH)/calibrate_full.json)
 	$(BIN)/ondevice bench art $(if $(BOOKS),--text $(word 2,$(BOOKS))) --out $(BENCH)/art.json
 	$(BIN)/ondevice bench specprefill --out $(BENCH)/specprefill.json
 	$(BIN)/ondevice results --from $(BENCH) --to $(BENCH)

@@ -12,7 +12,7 @@
     button.type = "button";
     button.title = passage.text;
     button.setAttribute("aria-label", `${passage.place}: open the document there`);
-    button.addEventListener("click", () => send.open_passage({ key: passage.key, start: passage.start, stop: passage.stop }));
+    button.addEventListener("click", () => send.open_passage({ document: passage.document, start: passage.start, stop: passage.stop }));
     return button;
   };
 

@@ -55,7 +55,7 @@ class Recorder:
     def __init__(self, session: Session) -> None:
         self.frames: list[Frame] = []
         self._session, self._telemetry = session, Telemetry()
-        self._view = TokenView(session.context.tokens.page_table())
+        self._view = TokenView(session.context.tokens)
 
     def apply(self, event: Event) -> None:
         """Take in an event of the reading, before the next one is asked for."""
@@ -85,7 +85,7 @@ class Recorder:
 
     @property
     def _num_tokens(self) -> int:
-        return self._view.page_table.num_tokens
+        return self._view.tokens.num_tokens
 
     @property
     def _cell_tokens(self) -> int:

@@ -192,8 +192,7 @@ def _one_query_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float) ->
     # Imported here: Numba is loaded by those who compile.
     from ondevice.kernels.cpu.decode_attention import attend
 
-    options = {"order": None, "termination": None, "positions": None, "query_positions": None, "window": None}
-    return attend(query, keys, values, scale=scale, block_size=_BLOCK_SIZE, **options)[0]
+    return attend(query, keys, values, scale=scale, block_size=_BLOCK_SIZE, order=None, termination=None)[0]
 
 
 def _causal_in_slices(query: Tensor, keys: Tensor, values: Tensor, scale: float, softcap: float | None) -> Tensor:

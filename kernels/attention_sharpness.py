@@ -14,26 +14,6 @@ _MAX_SCORES = 1 << 22  # held at once: 16 MB; with fewer the products are too sm
 
 
 def attention_sharpness(
-    query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = _MAX_SCORES
-) -> Tensor:
-    """Sharpness of the attention to each key: that of every head and query, squared and summed.
-
-    A head that attends to one token adds 1 there, one that attends to a hundred alike adds a hundredth in all, so
-    that the few heads that search for something decide, and not the many that look everywhere.
-
-    Args:
-        query: (batch, num_heads, n, head_dim).
-        keys: (batch, num_kv_heads, num_slots, head_dim); every query sees all of them.
-        scale, softcap: as for `attention`.
-        max_scores: scores that are held at once, at least those of one query.
-
-    Returns:
-        (batch, num_slots) float32; sums to at most num_heads * n over the slots.
-    """
-    return sharpness_and_sums(query, keys, scale=scale, softcap=softcap, max_scores=max_scores)[0]
-
-
-def sharpness_and_sums(
     query: Tensor,
     keys: Tensor,
     *,
@@ -42,16 +22,21 @@ def sharpness_and_sums(
     others: Tensor | None = None,
     max_scores: int = _MAX_SCORES,
 ) -> tuple[Tensor, Tensor]:
-    """`attention_sharpness`, and the log-sum-exp of each query over the keys.
+    """Sharpness of the attention to each key, that of every head and query, squared and summed; and log-sum-exps.
+
+    A head that attends to one token adds 1 there, one that attends to a hundred alike adds a hundredth in all.
 
     Args:
-        query, keys, scale, softcap, max_scores: as for `attention_sharpness`.
+        query: (batch, num_heads, n, head_dim).
+        keys: (batch, num_kv_heads, num_slots, head_dim); every query sees all of them.
+        scale, softcap: as for `attention`.
         others: (batch, num_kv_heads, groups * n) float32, the log-sum-exp over further keys, which are not among
             `keys`; None: there are none.
+        max_scores: scores that are held at once, at least those of one query.
 
     Returns:
-        Sharpness (batch, num_slots) float32, and the log-sum-exp over the keys,
-        (batch, num_kv_heads, groups * n) float32.
+        Sharpness (batch, num_slots) float32, which sums to at most num_heads * n over the slots; and the log-sum-exp
+        of each query over the keys, (batch, num_kv_heads, groups * n) float32.
     """
     sharpness, sums = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device), []
     first = 0
@@ -67,7 +52,7 @@ def sharpness_and_sums(
 def attention_sums(
     query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = _MAX_SCORES
 ) -> Tensor:
-    """The log-sum-exp of `sharpness_and_sums` alone, (batch, num_kv_heads, groups * n) float32."""
+    """The log-sum-exp of `attention_sharpness` alone, (batch, num_kv_heads, groups * n) float32."""
     parts = _exponentials(query, keys, scale, softcap, max_scores)
     return torch.cat([total.log() + most for _, total, most in parts], dim=2)
 

@@ -58,12 +58,12 @@ def decode(codes: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
     return (dequantize if codes.dtype == torch.int8 else dequantize_four)(codes, scales, dtype)
 
 
-def encode_keys(keys: Tensor, frame: Frame, bits: int = 8) -> tuple[Tensor, Tensor]:
-    """Keys (..., num_kv_heads, n, head_dim) before RoPE -> codes and scales of what they are around the frame."""
-    return encode((keys.float() - frame.mean[..., None, :]) / frame.spread[..., None, :], bits)
+def around(keys: Tensor, frame: Frame) -> Tensor:
+    """Keys (..., num_kv_heads, n, head_dim) before RoPE -> what is encoded of them, float32."""
+    return (keys.float() - frame.mean[..., None, :]) / frame.spread[..., None, :]
 
 
 def decode_keys(codes: Tensor, scales: Tensor, frame: Frame, dtype: torch.dtype) -> Tensor:
-    """The inverse of `encode_keys`."""
+    """The inverse of `encode` and `around`."""
     wide = decode(codes, scales, torch.float32)
     return wide.mul_(frame.spread[..., None, :]).add_(frame.mean[..., None, :]).to(dtype)

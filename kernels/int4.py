@@ -15,7 +15,7 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 from ondevice.kernels.backend import uses_triton
-from ondevice.kernels.triton.int4 import GROUP_SIZE, MIDDLE, TILE_ROWS, widen
+from ondevice.kernels.triton.tiles import GROUP_SIZE, MIDDLE, TILE_ROWS
 from torch import Tensor
 
 _WORDS = 32  # of a tile and a group
@@ -110,6 +110,9 @@ def unpack_int4(rows: Int4Rows) -> Tensor:
 def widened(rows: Int4Rows) -> Tensor:
     """The weights, (num_rows, num_columns) bfloat16, each rounded once, as the product has them."""
     if uses_triton(rows.codes):
+        # Imported here: Triton is not there on every machine.
+        from ondevice.kernels.triton.int4 import widen
+
         return widen(rows.codes, rows.factors)
     return widened_ref(rows)
 

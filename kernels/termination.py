@@ -14,11 +14,9 @@ class Termination:
         patience: stable blocks in a row that end the reading; infinite: the detector works and never ends it.
         is_relative: `tau` is a share of the partial output's norm. Outputs of models, layers and heads differ in
             scale, so that an absolute one means something else in each.
-        probe_stride: the detector compares every so many-th number of the head.
     """
 
     tau: float | tuple[float, ...] = 1e-5
     phi: float = 1e-3
     patience: float = 5
     is_relative: bool = False
-    probe_stride: int = 1

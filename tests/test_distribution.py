@@ -54,7 +54,7 @@ def test_a_wheel_holds_code_kernels_and_assets(checkout: Path, wheel: Path) -> N
     wanted |= {
         f"ondevice/kernels/{path.relative_to(checkout / 'kernels')}" for path in checkout.glob("kernels/**/*.py")
     }
-    suffixes = {".css", ".js", ".json", ".md", ".svg", ".txt", ".py"}
+    suffixes = {".css", ".html", ".js", ".json", ".md", ".svg", ".txt", ".py"}
     wanted |= {f"ondevice/assets/{path.name}" for path in (checkout / "assets").iterdir() if path.suffix in suffixes}
     assert held == wanted
 

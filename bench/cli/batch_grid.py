@@ -10,15 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ondevice.cli.running import command_line, empty_result
 from ondevice.cli.terminal import say
 from ondevice.config import EngineConfig
 from ondevice_batch.command import Cluster
-from ondevice_bench.cli.running import is_same_run, unfinished
+from ondevice_bench.cli.running import command_line, empty_result, is_same_run, unfinished
 from ondevice_bench.quality.entry import Entry
 
 if TYPE_CHECKING:
-    from ondevice.result import Result
+    from ondevice_bench.results.result import Result
 
 
 class Cell:
@@ -81,8 +80,8 @@ def measure_grid(
     entry: Entry, config: EngineConfig, options: SimpleNamespace, cluster: Cluster, out_file: Path | None
 ) -> tuple[Result, str]:
     """The result, and what is to be said after it; a stopped run goes on from `out_file`."""
-    from ondevice.result import write_result
     from ondevice_batch.cluster import running
+    from ondevice_bench.results.result import write_result
 
     measurement, earlier, cells = entry.measurement(), unfinished(out_file), cells_of(entry, options)
     known = "" if earlier is None else json.dumps(earlier.to_dict())

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from ondevice.result import Result
+    from ondevice_bench.results.result import Result
 
 
 def card(result: Result) -> RenderableType:

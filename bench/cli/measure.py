@@ -24,8 +24,8 @@ from ondevice_bench.cli.running import begin, finish
 from ondevice_bench.quality.entry import FLOATS, INTS, Entry, Option
 
 if TYPE_CHECKING:
-    from ondevice.result import Result
     from ondevice_bench.quality.measurement import Measurement
+    from ondevice_bench.results.result import Result
 
 _OutOfEach = Annotated[
     Path | None, typer.Option("--out", help="Write the results here after each trial; go on from there.")
@@ -75,8 +75,8 @@ def _measure(
     entry: Entry, pot: PotOptions, options: SimpleNamespace, out_file: Path | None, display: ProgressDisplay
 ) -> tuple[Result, str]:
     """The result, and what is to be said after it."""
-    from ondevice.result import write_result
     from ondevice_bench.quality.measurement import Note, Setup
+    from ondevice_bench.results.result import write_result
 
     measurement: Measurement[Any] = entry.measurement()
     engine = load_engine(settings_of_entry(entry, pot, options), display)

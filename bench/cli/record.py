@@ -13,8 +13,9 @@ from ondevice import words
 from ondevice.cli.opening import open_document
 from ondevice.cli.options import PotOptions
 from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.running import command_line, load_engine
+from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import err, errors_shown, say
+from ondevice_bench.cli.running import command_line
 
 
 def record(
@@ -26,8 +27,8 @@ def record(
     """Read a document and record what the memory map showed meanwhile, for the app's empty page."""
     with errors_shown(as_json=False), ProgressDisplay(err()) as display:
         from ondevice.files import READABLE, replacing
-        from ondevice.result import new_result
         from ondevice_bench.recording import Recorder
+        from ondevice_bench.results.result import new_result
 
         opened = open_document(document, False, display)
         engine = load_engine(options.config(), display)

@@ -21,12 +21,11 @@ def results(
 ) -> None:
     """Make the tables of the documentation from measured results."""
     with errors_shown(as_json=False):
-        from ondevice.machine.facts import DIRTY
-        from ondevice.result import ResultError, write_result, write_text
         from ondevice_bench.quality.pot_sizes import completed
         from ondevice_bench.results.age import old_results, read_list
         from ondevice_bench.results.files import read_result
         from ondevice_bench.results.markdown import OLD, make_pages
+        from ondevice_bench.results.result import DIRTY, ResultError, write_result, write_text
 
         files = sorted(source.glob("*.json"))
         if not files:

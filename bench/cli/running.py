@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ondevice.cli.running import command_line, empty_result
 from ondevice.cli.terminal import out, print_json, say
 from ondevice_bench.cli.cards import card
 
 if TYPE_CHECKING:
-    from ondevice.result import Result
     from ondevice.session.engine import Engine
+    from ondevice_bench.results.result import Result
 
 
 def begin(engine: Engine, out_file: Path | None = None) -> Result:
@@ -41,7 +42,7 @@ def is_same_run(earlier: Result, result: Result) -> bool:
 
 def finish(result: Result, out_file: Path | None, as_json: bool) -> None:
     """Write a complete result, show its card, and with `--json` print it in the last line."""
-    from ondevice.result import write_result
+    from ondevice_bench.results.result import write_result
 
     result = replace(result, complete=True)
     if out_file is not None:
@@ -49,3 +50,26 @@ def finish(result: Result, out_file: Path | None, as_json: bool) -> None:
     out().print(card(result))
     if as_json:
         print_json(result.to_dict())
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """The command that repeats a run: without --out, and of absolute paths only the name."""
+    kept: list[str] = []
+    for before, argument in zip(("", *arguments), arguments, strict=False):
+        if "--out" in (before, argument) or argument.startswith("--out="):
+            continue
+        option, equals, value = argument.partition("=") if argument.startswith("-") else ("", "", argument)
+        kept.append(f"{option}{equals}{Path(value).name if Path(value).is_absolute() else value}")
+    return shlex.join(["ondevice", *kept])
+
+
+def empty_result(engine: Engine, command: str) -> Result:
+    """A result of a command without rows."""
+    from ondevice_bench.quality.art_curve import thresholds
+    from ondevice_bench.results.result import new_result
+
+    result = new_result(command, engine.config, engine.loaded.device)
+    art = engine.config.art
+    if art.enabled:  # what decides is not among the settings
+        result.config["art"]["thresholds"] = thresholds(engine.loaded.fingerprint, art, engine.config.pot)
+    return result

@@ -1,21 +1,15 @@
-"""The Triton kernel of `paged_attention`: one program per sequence and KV head walks the block table.
+"""The Triton kernel of `paged_attention`: one program per sequence and KV head walks the block table."""
 
-Triton is imported with the first call.
-"""
+# mypy: disable-error-code="untyped-decorator"
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import torch
-from ondevice.kernels.triton.shared import shared
+import triton
+import triton.language as tl
+from ondevice.kernels.triton.shared import add_tile, load_query
 from ondevice.kernels.triton.tiles import tile_sizes
 from torch import Tensor
-
-tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
-load_query: Any = None  # as are functions that kernels share
-add_tile: Any = None
 
 
 def walk_blocks(
@@ -28,7 +22,7 @@ def walk_blocks(
     block_size, num_kv_heads = key_blocks.shape[1:3]
     query = query.contiguous()
     out = torch.empty_like(query)
-    _compiled()[(batch, num_kv_heads)](
+    paged_attention_kernel[(batch, num_kv_heads)](
         query,
         key_blocks,
         value_blocks,
@@ -44,18 +38,8 @@ def walk_blocks(
     return out
 
 
-@cache
-def _compiled() -> Any:
-    global tl, load_query, add_tile
-    import triton
-    import triton.language
-
-    tl, parts = triton.language, shared()
-    load_query, add_tile = parts.load_query, parts.add_tile
-    return triton.jit(_paged_attention_kernel)
-
-
-def _paged_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
+@triton.jit
+def paged_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
     query_ptr,
     key_ptr,
     value_ptr,

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from ondevice.kernels.termination import Termination
 
-from ondevice.config import ArtConfig, EngineConfig
+from ondevice.config import ArtConfig, EngineConfig, PotConfig
 from ondevice.decode.calibration import calibrated
 from ondevice.decode.termination import DEFAULT, RunTimeTermination, rules_of
 from ondevice.documents import Document
 from ondevice.planning.recorded_queries import evenly
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Measurement
 from ondevice_bench.quality.recall import pot_loss, recall_config, span_starts
 from ondevice_bench.results.names import contender_name
+from ondevice_bench.results.result import Row, row
 
 OFF = "everything is read"
 
@@ -55,6 +55,13 @@ def rules(chosen: Rules, taus: Sequence[float]) -> Iterator[tuple[str, Rules | N
             yield f"settings without {part}", ablated
     for tau in taus:
         yield f"tau {tau:g}", (replace(DEFAULT, tau=tau),) * len(chosen)
+
+
+def thresholds(fingerprint: str, art: ArtConfig, pot: PotConfig) -> str:
+    """Origin of an answer's thresholds: `named` by the settings, `calibrated` for the model, or `usual`."""
+    if art.published or art.tau is not None:
+        return "named"
+    return "calibrated" if calibrated(fingerprint, art, pot) is not None else "usual"
 
 
 def run_art_curve(engine: Engine, document: Document, taus: Sequence[float], num_spans: int) -> Iterator[Point]:

@@ -14,7 +14,6 @@ from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.documents import Document
 from ondevice.errors import PotError
 from ondevice.events import AnswerToken, Event
-from ondevice.result import Row
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
 from ondevice.session.session import Session
@@ -28,6 +27,7 @@ from ondevice_bench.quality.contenders import (
 )
 from ondevice_bench.quality.measurement import Note, Setup
 from ondevice_bench.quality.trials import Trial, case_of, earlier_rows, is_done, written_down
+from ondevice_bench.results.result import Row
 
 
 class Outcome(NamedTuple):

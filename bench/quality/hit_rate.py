@@ -20,12 +20,12 @@ from ondevice.documents import Document
 from ondevice.errors import ConfigError
 from ondevice.events import Event, PotDistilled
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine, Session
 from ondevice_bench.quality.contenders import CONTENDERS, budget_of, chosen
 from ondevice_bench.quality.measurement import Measurement, Setup
 from ondevice_bench.quality.recall import CUE_TOKENS, recall_config, span_starts
 from ondevice_bench.quality.trials import key_of
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.results.tables import fold_trials
 
 HIT_RATE, OVERLAP = "hit rate", "overlap with the catalyst alone"

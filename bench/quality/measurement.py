@@ -10,9 +10,9 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 from ondevice.config import EngineConfig
 from ondevice.documents import Document
 from ondevice.events import Event
-from ondevice.planning.generated_text import beginning
-from ondevice.result import Row
+from ondevice.planning.calibrate import beginning
 from ondevice.session.engine import Engine
+from ondevice_bench.results.result import Row
 
 Item = TypeVar("Item")
 

@@ -17,11 +17,11 @@ from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.documents import Document
 from ondevice.errors import ConfigError
 from ondevice.events import Event
-from ondevice.result import Row, row
 from ondevice.session.session import Session
 from ondevice_bench.quality.contenders import CONTENDERS, budget_of, chosen, config_of, fits_whole
 from ondevice_bench.quality.measurement import Measurement, Note, Setup
 from ondevice_bench.quality.trials import key_of
+from ondevice_bench.results.result import Row, row
 
 AHEAD = 128  # tokens that are predicted at each place
 USUAL = ("pot", "streaming-llm", "full")

@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 
-from ondevice.machine.facts import commit
 from ondevice.model.loading.catalogue import find
-from ondevice.result import Result, Row, row
 from ondevice_bench.results.reading import IN_BYTES, IN_TOKENS
+from ondevice_bench.results.result import Result, Row, commit, row
 
 SLOTS, BYTES = "slots", "bytes of the pot"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ondevice.result import Row
 from ondevice_bench.quality.trials import key_of, question_scores
 from ondevice_bench.results.intervals import estimate
+from ondevice_bench.results.result import Row
 
 F1, HELD = "F1", "answer in what was read for it"
 REFUSED, REFUSED_FOREIGN = "refused", "refused a question of another document"

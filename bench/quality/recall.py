@@ -26,11 +26,11 @@ from ondevice.model.decoder import Decoder
 from ondevice.model.tokenizer import Tokenizer
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.undo import UndoLog
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 from ondevice_bench.quality.measurement import Measurement
 from ondevice_bench.results.names import contender_name
+from ondevice_bench.results.result import Row, row
 
 SPAN_TOKENS = 32
 CUE_TOKENS = 16

@@ -12,7 +12,6 @@ import numpy as np
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
 from ondevice.events import Event
-from ondevice.result import Row
 from ondevice_bench.quality.babilong_tasks import MAX_NEW_TOKENS, TASKS, Story, make_sample, read_stories, score
 from ondevice_bench.quality.babilong_together import apart, make_samples
 from ondevice_bench.quality.contenders import budget_of, chosen
@@ -21,6 +20,7 @@ from ondevice_bench.quality.measurement import Note, Setup
 from ondevice_bench.quality.ruler_tasks import read_sources
 from ondevice_bench.quality.samples import asked_of, exam_of, exam_with
 from ondevice_bench.quality.trials import Trial, key_of, measured, question_scores
+from ondevice_bench.results.result import Row
 
 SCORE = "right"
 

@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from ondevice.errors import ConfigError
 from ondevice.library.index import LibraryIndex
-from ondevice.result import row
 from ondevice.search.bm25 import BM25
 from ondevice.session.shelf import word_scores
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.results.result import row
 from ondevice_bench.results.tables import SHARE
 
 INDEX, WORDS, SEARCH = "index", "rare words", "bm25"

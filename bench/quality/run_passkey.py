@@ -14,7 +14,6 @@ from typing import Any
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerFinished, DocumentRead, Event, TokensRead
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine, Session
 from ondevice_bench.quality.completion import complete
 from ondevice_bench.quality.measurement import Measurement, Note, Setup
@@ -29,6 +28,7 @@ from ondevice_bench.quality.passkey import (
 )
 from ondevice_bench.quality.shared_prefix import SharedPrefix
 from ondevice_bench.results.names import contender_name
+from ondevice_bench.results.result import Row, row
 
 ACCURACY = "accuracy"
 READING = "reading speed"

@@ -17,7 +17,6 @@ from ondevice.config import EngineConfig
 from ondevice.documents import Document
 from ondevice.errors import ConfigError
 from ondevice.events import Event
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.contenders import budget_of, chosen, config_of, text_bytes
 from ondevice_bench.quality.measurement import Measurement, Note, Setup
@@ -28,6 +27,7 @@ from ondevice_bench.quality.run_ruler import SCORE, run_ruler
 from ondevice_bench.quality.trials import Trial, is_done, key_of, question_scores
 from ondevice_bench.quality.trials import rows_of as rows_of_trials
 from ondevice_bench.results.reading import NATS, RECALL
+from ondevice_bench.results.result import Row, row
 
 SECONDS, LOSS = "seconds of reading", "loss"
 _FULL, _NONE = "full", "none"

@@ -12,7 +12,6 @@ from typing import Any
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
 from ondevice.events import Event
-from ondevice.result import Row
 from ondevice_bench.quality.contenders import budget_of, chosen
 from ondevice_bench.quality.contest import Exam, run_exams
 from ondevice_bench.quality.measurement import Note, Setup
@@ -20,6 +19,7 @@ from ondevice_bench.quality.qa_summary import task_summary
 from ondevice_bench.quality.ruler_tasks import TASKS, Sources, make_sample, read_sources
 from ondevice_bench.quality.samples import exam_of
 from ondevice_bench.quality.trials import Trial, measured
+from ondevice_bench.results.result import Row
 
 SCORE = "RULER score"
 

@@ -17,7 +17,6 @@ import numpy as np
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
 from ondevice.events import Event
-from ondevice.result import Row
 from ondevice.scan.scan import ChunkScanned, Scan
 from ondevice_bench.quality.contenders import CONTENDERS, budget_of, fits_whole, text_document
 from ondevice_bench.quality.contest import write_answer
@@ -26,6 +25,7 @@ from ondevice_bench.quality.ruler_tasks import read_sources
 from ondevice_bench.quality.samples import Sample
 from ondevice_bench.quality.scan_tasks import KINDS, count_error, count_of, items_of, list_scores, make_list
 from ondevice_bench.quality.trials import Trial, earlier_rows, is_done, rows_of, written_down
+from ondevice_bench.results.result import Row
 
 SCAN, ASK, FULL = "scan", "pot+tier", "full"
 _NAMES = {SCAN: "scan", ASK: "ask", FULL: "full"}

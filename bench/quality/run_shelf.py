@@ -14,7 +14,6 @@ from typing import Any
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
 from ondevice.events import Event
-from ondevice.result import Row
 from ondevice.session.engine import Session
 from ondevice.session.shelf import pointed_at, shelve
 from ondevice_bench.quality.contenders import CONTENDERS, GAP, Retriever, budget_of, room_for_text, text_document
@@ -24,6 +23,7 @@ from ondevice_bench.quality.ruler_tasks import TASKS, Sources, make_sample, read
 from ondevice_bench.quality.run_ruler import SCORE
 from ondevice_bench.quality.samples import exam_of
 from ondevice_bench.quality.trials import Trial, case_of, earlier_rows, is_done, measured, question_scores, written_down
+from ondevice_bench.results.result import Row
 
 ALONE, SHELF, SEARCH = "alone", "shelf", "bm25"
 _TASK = "niah_single_2"  # words ask for numbers, in a text

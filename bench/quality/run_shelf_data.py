@@ -16,7 +16,6 @@ from typing import Any
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
 from ondevice.events import Event
-from ondevice.result import Row
 from ondevice.session.engine import Session
 from ondevice.session.shelf import MOST, pointed_at, shelve
 from ondevice_bench.quality.contenders import CONTENDERS, GAP, Retriever, budget_of, room_for_text, text_document
@@ -27,6 +26,7 @@ from ondevice_bench.quality.run_find import index_of, order_by, split
 from ondevice_bench.quality.run_longbench import exam_of
 from ondevice_bench.quality.run_shelf import ALONE, SEARCH, SHELF, Asker, summary
 from ondevice_bench.quality.trials import Trial, case_of, earlier_rows, is_done, measured, question_scores, written_down
+from ondevice_bench.results.result import Row
 
 INDEX = "index"
 _TASKS = ("hotpotqa", "2wikimqa", "musique")

@@ -13,12 +13,12 @@ import numpy as np
 from ondevice.config import EngineConfig, SlimConfig
 from ondevice.documents import Document
 from ondevice.events import DocumentRead
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 from ondevice_bench.quality.measurement import Measurement
 from ondevice_bench.quality.recall import pot_loss, recall_config, span_starts
 from ondevice_bench.results.names import contender_name
+from ondevice_bench.results.result import Row, row
 
 
 @dataclass(frozen=True, slots=True)

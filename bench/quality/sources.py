@@ -18,9 +18,9 @@ from ondevice.decode.sources import Look, look_back, token_weights
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerFinished, AnswerToken, Event
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine, Session
 from ondevice_bench.quality.measurement import Measurement
+from ondevice_bench.results.result import Row, row
 
 NUM_SOURCES = 3
 _NEW_TOKENS = 40

@@ -18,7 +18,6 @@ from ondevice.documents import Document
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerFinished
 from ondevice.prefill.selection import Selection
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 from ondevice_bench.quality.completion import complete
@@ -26,6 +25,7 @@ from ondevice_bench.quality.measurement import Measurement, Setup
 from ondevice_bench.quality.passkey import QUESTION, Case, make_passkey, passkey_document, plan
 from ondevice_bench.quality.recall import cues, pot_loss, recall_config
 from ondevice_bench.results.names import spec_variant
+from ondevice_bench.results.result import Row, row
 
 FULL, TRUNCATION = "full KV", "truncation"
 LOOK_AHEAD = 8  # of the paper's variant "full LAH"

@@ -15,13 +15,13 @@ import numpy as np
 
 from ondevice.config import SpecConfig
 from ondevice.documents import Document
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice.speculator.choose import choose, importance
 from ondevice_bench.quality.measurement import Measurement, Setup
 from ondevice_bench.quality.passkey import QUESTION, Case, make_passkey, passkey_document, plan, secret
 from ondevice_bench.quality.recall import CUE_TOKENS, SPAN_TOKENS, cues
 from ondevice_bench.quality.specprefill import prompt_session, score, shares_config
+from ondevice_bench.results.result import Row, row
 
 BASE = "as usual"
 _DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.9)

@@ -15,8 +15,8 @@ import numpy as np
 
 from ondevice.config import EngineConfig
 from ondevice.events import Event
-from ondevice.result import Row, row
 from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.results.tables import SHARE
 
 _COLUMNS = (

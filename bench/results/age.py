@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ondevice.result import Result
+from ondevice_bench.results.result import Result
 
 MOST_COMMITS = 300  # since a result, for it to say something of what is there now
 MOST_DAYS = 3  # the same where there is no history to count in, at the pace of this project

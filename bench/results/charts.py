@@ -11,7 +11,7 @@ import numpy as np
 
 from ondevice.errors import OndeviceError
 from ondevice.extras import install
-from ondevice.result import Result, Row
+from ondevice_bench.results.result import Result, Row
 from ondevice_bench.results.tables import fold_trials
 
 

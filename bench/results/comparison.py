@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ondevice.result import Result, Row
 from ondevice_bench.results.headlines import reading_of
 from ondevice_bench.results.intervals import Estimate, Scores, estimate, mean
 from ondevice_bench.results.reading import FIRST, IN_BYTES, IN_TOKENS, NATS, RECALL, Better, Reading
+from ondevice_bench.results.result import Result, Row
 from ondevice_bench.results.tables import SHARE, number
 
 Side = Literal["ahead of", "level with", "behind", "not counted"]

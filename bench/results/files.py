@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ondevice.result import SCHEMA, Result, ResultError, Row
+from ondevice_bench.results.result import SCHEMA, Result, ResultError, Row
 
 
 def parse_result(data: dict[str, Any]) -> Result:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from ondevice.result import Result
 from ondevice_bench.results.age import MOST_COMMITS
 from ondevice_bench.results.charts import curve_of
 from ondevice_bench.results.comparison import SIDES, Line, Rival
 from ondevice_bench.results.headlines import QUESTIONS, reading_of
 from ondevice_bench.results.intervals import Estimate
 from ondevice_bench.results.reading import DERIVED
+from ondevice_bench.results.result import Result
 from ondevice_bench.results.tables import case_text, number, value_text
 
 _LEGEND = (

@@ -85,7 +85,8 @@ READINGS: Mapping[str, Reading] = {
     "ondevice eval art-curve": Reading(_METHODS, "ART's thresholds"),
     "ondevice eval specprefill": Reading(_METHODS, "SpecPrefill", ("SpecPrefill",)),
     "ondevice eval speculator": Reading(_METHODS, "the speculator", ("as usual",)),
-    "ondevice calibrate": Reading(_METHODS, "ART's thresholds", group=only()),
+    "ondevice bench calibrate": Reading(_METHODS, "ART's thresholds", group=only()),
+    "ondevice calibrate": Reading(_METHODS, "ART's thresholds", group=only()),  # as it was called before
     "make gpu-check": Reading(
         _GPU,
         "",

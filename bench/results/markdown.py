@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ondevice.result import Result, Row
 from ondevice_bench.results.age import listed
 from ondevice_bench.results.charts import Bars, curve_of, draw
 from ondevice_bench.results.comparison import Line, lines_of
 from ondevice_bench.results.front_page import by_text, figure_text, front_page
+from ondevice_bench.results.result import Result, Row
 from ondevice_bench.results.tables import (
     HEADER,
     NUMERIC,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ondevice.result import Row, row
+from ondevice_bench.results.result import Row, row
 
 HEADER = ("contender", "case", "metric", "value", "p10 to p90", "n")
 NUMERIC = ("value", "p10 to p90", "n")  # columns that are set to the right

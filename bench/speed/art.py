@@ -19,17 +19,17 @@ from ondevice.kernels.termination import Termination
 from torch import Tensor
 
 from ondevice.config import ArtConfig, PotConfig
-from ondevice.decode.calibration import calibrated, thresholds
+from ondevice.decode.calibration import calibrated
 from ondevice.decode.termination import RunTimeTermination, rules_of
 from ondevice.documents import Document
 from ondevice.model.loading.progress import Progress
 from ondevice.planning.recorded_queries import Reading, Step, evenly, keys_values, read_again, read_and_record
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
-from ondevice_bench.quality.art_curve import art_config
+from ondevice_bench.quality.art_curve import art_config, thresholds
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.bandwidth import ReadBandwidth
 from ondevice_bench.speed.decode import bytes_per_token
 from ondevice_bench.speed.source import chosen

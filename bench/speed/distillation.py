@@ -15,9 +15,9 @@ from typing import Any
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
 from ondevice.events import Event, PotDistilled
-from ondevice.result import Row, row
 from ondevice_bench.quality.contenders import CONTENDERS, budget_of, fits_whole
 from ondevice_bench.quality.measurement import Measurement, Note, Setup, Table
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.source import chosen
 
 _LENGTHS, _QUICK_LENGTHS = (4096, 8192, 16384), (1024, 2048)

@@ -20,10 +20,10 @@ from ondevice.errors import ConfigError
 from ondevice.events import DocumentRead, Event, PotDistilled
 from ondevice.machine.process import peak_rss_bytes, return_free_memory
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine, Session
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
 from ondevice_bench.results.names import contender_name
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.peak_memory import reset_peak_rss
 from ondevice_bench.speed.reference import Reference, load_reference
 from ondevice_bench.speed.source import NUM_TOKENS, QUICK_TOKENS, chosen

@@ -24,8 +24,8 @@ from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.loading.progress import silent
 from ondevice.model.loading.stored import file_of
 from ondevice.model.packed_modules import PackedLinear
-from ondevice.result import Row, row
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.quantized import FLOAT32, losses
 from ondevice_bench.speed.source import chosen
 

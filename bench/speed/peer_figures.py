@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ondevice.config import EngineConfig
-from ondevice.result import Row, row
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.llama_cpp import Variant
 from ondevice_bench.speed.peer_work import KVPRESS, LLAMA_CPP, OURS, TRANSFORMERS, Figures
 

@@ -20,8 +20,8 @@ from ondevice.config import EngineConfig, TierConfig
 from ondevice.errors import ConfigError, OndeviceError
 from ondevice.model.loading import catalogue
 from ondevice.model.loading.stored import stored
-from ondevice.result import Row, row
 from ondevice_bench.quality.measurement import Measurement, Note, Setup, Table
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed import llama_cpp
 from ondevice_bench.speed.llama_cpp import Variant
 from ondevice_bench.speed.peer_figures import Contender, Runs, rows_of, summary_of

@@ -14,8 +14,8 @@ from ondevice.config import EngineConfig
 from ondevice.model.loading.placement import choose_device
 from ondevice.planning.footprint import MemoryPlan
 from ondevice.planning.machines import this_machine
-from ondevice.result import Row, row
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.foreseen import foreseen_speed
 from ondevice_bench.speed.processes import in_its_own_process
 from ondevice_bench.speed.rates import rates_of

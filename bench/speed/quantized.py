@@ -26,8 +26,8 @@ from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.loading.placement import require_memory
 from ondevice.model.packed_modules import PackedLinear, is_packed, packed_bytes
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.result import Row, row
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.source import chosen
 from ondevice_bench.speed.turns import speedup_row, take_turns, time_rows
 

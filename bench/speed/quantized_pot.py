@@ -15,8 +15,8 @@ from ondevice.config import KvDtype
 from ondevice.model.decoder import Decoder
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.prefill.key_frame import key_frame
-from ondevice.result import Row, row
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.source import chosen
 from ondevice_bench.speed.turns import speedup_row, take_turns
 

@@ -207,12 +207,9 @@ def decode_attention_ref(
     block_size: int = 64,
     order: Tensor | None = None,
     termination: Termination | None = None,
-    positions: Tensor | None = None,
-    query_positions: Tensor | None = None,
-    window: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Reference for `decode_attention`: float32, one KV head and one block after the other (ART, algorithm 1)."""
-    batch, num_heads, num_queries, _ = query.shape
+    batch, num_heads = query.shape[:2]
     num_kv_heads, num_slots = keys.shape[1:3]
     groups, num_blocks = num_heads // num_kv_heads, -(-num_slots // block_size)
     recency_first = torch.arange(num_blocks - 1, -1, -1)
@@ -220,8 +217,7 @@ def decode_attention_ref(
     for b in range(batch):
         for head in range(num_kv_heads):
             shared = slice(head * groups, (head + 1) * groups)
-            visible = _visible(num_queries, num_slots, _row(positions, b, head), query_positions, window)
-            state = _Partial(query[b, shared].float(), keys[b, head].float(), values[b, head].float(), visible, scale)
+            state = _Partial(query[b, shared].float(), keys[b, head].float(), values[b, head].float(), scale)
             of_head = _row(order, b, head)
             blocks = (recency_first if of_head is None else of_head).tolist()
             num_stable = 0
@@ -289,47 +285,34 @@ def store_token_ref(
 class _Partial:
     """The online softmax of some rows of queries over one KV head: what is known after the blocks read so far."""
 
-    def __init__(self, query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scale: float) -> None:
-        self._query, self._keys, self._values, self._visible, self._scale = query, keys, values, visible, scale
+    def __init__(self, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> None:
+        self._query, self._keys, self._values, self._scale = query, keys, values, scale
         self._maximum = torch.full((*query.shape[:2], 1), -torch.inf)
         self._total = torch.zeros(*query.shape[:2], 1)
         self._weighted = torch.zeros(query.shape)
 
     @property
     def output(self) -> Tensor:
-        """(groups, num_queries, head_dim); zeros where nothing was visible yet."""
+        """(groups, 1, head_dim); zeros where nothing was read yet."""
         return torch.where(self._total > 0, self._weighted / self._total, 0.0)
 
     def read(self, slots: slice) -> None:
         scores = self._query @ self._keys[slots].T * self._scale
-        scores = scores.masked_fill(~self._visible[:, slots], -torch.inf)
         maximum = torch.maximum(self._maximum, scores.amax(dim=-1, keepdim=True))
-        base = maximum.masked_fill(maximum == -torch.inf, 0.0)
-        decay, weights = torch.exp(self._maximum - base), torch.exp(scores - base)
+        decay, weights = torch.exp(self._maximum - maximum), torch.exp(scores - maximum)
         self._total = self._total * decay + weights.sum(dim=-1, keepdim=True)
         self._weighted = self._weighted * decay + weights @ self._values[slots]
         self._maximum = maximum
 
 
 def _is_stable(now: Tensor, before: Tensor, termination: Termination, head: int) -> bool:
-    """Equation 4 for every row of (groups, num_queries, head_dim) of one KV head."""
+    """Equation 4 for every row of (groups, 1, head_dim) of one KV head."""
     tau = termination.tau[head] if isinstance(termination.tau, tuple) else termination.tau
-    now, before = now[..., :: termination.probe_stride], before[..., :: termination.probe_stride]
     moved, norm, old_norm = (now - before).norm(dim=-1), now.norm(dim=-1), before.norm(dim=-1)
     limit = tau * norm if termination.is_relative else torch.full_like(norm, tau)
     product = norm * old_norm
     turned = torch.where(product > 0, 1 - (now * before).sum(dim=-1) / product, (moved > 0).float())
     return bool(((moved < limit) & (turned < termination.phi)).all())
-
-
-def _visible(
-    num_queries: int, num_slots: int, positions: Tensor | None, query_positions: Tensor | None, window: int | None
-) -> Tensor:
-    """(num_queries, num_slots): without positions the queries are the last slots, and causal."""
-    if positions is None or query_positions is None:
-        return torch.ones(num_queries, num_slots, dtype=torch.bool).tril(num_slots - num_queries)
-    distance = query_positions[:, None] - positions[None]
-    return (distance >= 0) & (distance < (distance.max() + 1 if window is None else window))
 
 
 def _row(tensor: Tensor | None, batch: int, head: int) -> Tensor | None:

@@ -157,6 +157,16 @@ BENCHMARKS = (
         ),
     ),
     Entry(
+        "calibrate",
+        "ondevice_bench.speed.calibrate",
+        "Thresholds of --art as `ondevice calibrate` finds and keeps them, and what they leave unread.",
+        (
+            Option("text", Path, "What to read: a text like those that will be read.", ...),
+            Option("error", float, "Relative error of a head's output, in 99 of 100 tokens.", 0.1),
+            Option("tokens", int, "Read only its beginning.", 12_288),
+        ),
+    ),
+    Entry(
         "art",
         "ondevice_bench.speed.art",
         """Decode attention with an early end, beside the same without, on caches that have read a document.

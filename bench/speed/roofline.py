@@ -20,9 +20,9 @@ from ondevice.kernels.projection import project
 from torch import Tensor
 
 from ondevice.model.decoder import Decoder
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.bandwidth import ReadBandwidth
 from ondevice_bench.speed.choosing import choosing
 from ondevice_bench.speed.decode import bytes_per_token

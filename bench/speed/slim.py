@@ -20,10 +20,10 @@ from ondevice.events import DocumentRead
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PotShape
 from ondevice.prefill.pruning import slim_steps, stored_tokens
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
 from ondevice_bench.results.names import contender_name
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.ingest import Cycle, cycles_of, speed_of
 from ondevice_bench.speed.random_model import SHAPES
 from ondevice_bench.speed.source import QUICK_TOKENS, chosen

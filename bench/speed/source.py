@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ondevice.documents import Document
-from ondevice.planning.generated_text import generated
 from ondevice_bench.quality.measurement import Setup
+from ondevice_bench.speed.generated_text import generated
 
 NUM_TOKENS, QUICK_TOKENS = 65_536, 4_096
 

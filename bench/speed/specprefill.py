@@ -18,11 +18,11 @@ from torch import Tensor
 from ondevice.config import PotConfig, SpecConfig
 from ondevice.model.decoder import Decoder
 from ondevice.model.families import ModelParts
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice.speculator.choose import choose, importance
 from ondevice.speculator.speculator import Speculator
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.random_model import SHAPES, random_model
 from ondevice_bench.speed.turns import Seconds, take_turns
 

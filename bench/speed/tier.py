@@ -16,9 +16,9 @@ from ondevice.decode.host_recall import WORD_LOOK
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.host.kv_tier import HostTier
 from ondevice.pot.host.retrieve import CLOSE_LOOK, COVERAGE, rank_blocks
-from ondevice.result import row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.results.result import row
 from ondevice_bench.speed.turns import take_turns
 
 TOKENS, QUICK_TOKENS, TEXT_TOKENS = 65_536, 8192, 3000

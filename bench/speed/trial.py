@@ -15,10 +15,10 @@ from ondevice.events import AnswerToken, Event
 from ondevice.machine.process import peak_rss_bytes
 from ondevice.model.loading.placement import choose_device
 from ondevice.planning.footprint import MemoryPlan
-from ondevice.planning.generated_text import generated
 from ondevice.planning.machines import this_machine
 from ondevice.session.engine import Engine
 from ondevice.telemetry.telemetry import Telemetry
+from ondevice_bench.speed.generated_text import generated
 from ondevice_bench.speed.processes import in_its_own_process
 
 POTS = 2.5  # times the slots: distilled at least twice

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ondevice.machine.memory import free_memory_bytes, usable_bytes
-from ondevice.result import Row, row
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.reference import synchronize
 
 Seconds = dict[str, list[float]]  # of each contender; values of one round have the same index

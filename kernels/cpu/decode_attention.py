@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from ondevice.kernels.codes import Coded
@@ -16,7 +16,6 @@ from ondevice.kernels.termination import Termination
 from torch import Tensor
 
 _KINDS = {(torch.int8, torch.int8): INT8, (torch.uint8, torch.uint8): INT4, (torch.int8, torch.uint8): INT8_INT4}
-_NO_WINDOW = (1 << 31) - 1
 _NO_CODES = (0,) * 15
 
 
@@ -29,22 +28,13 @@ def attend(
     block_size: int,
     order: Tensor | None,
     termination: Termination | None,
-    positions: Tensor | None,
-    query_positions: Tensor | None,
-    window: int | None,
 ) -> tuple[Tensor, Tensor]:
     """Run the kernel; arguments as for `decode_attention`."""
     assert keys.dtype == values.dtype == query.dtype
-    assert query_positions is None or (query_positions.dtype == torch.int32 and query_positions.is_contiguous())
     if query.dtype not in (torch.float32, torch.bfloat16):
         keys, values = keys.float(), values.float()
-    seen = (
-        *_address_and_strides(positions if query_positions is not None else None),
-        0 if query_positions is None else query_positions.data_ptr(),
-        _NO_WINDOW if window is None else window,
-    )
     kind = BFLOAT16 if keys.dtype == torch.bfloat16 else FLOAT32
-    return _run(query, keys, values, scale, block_size, order, termination, seen, _NO_CODES, kind)
+    return _run(query, keys, values, scale, block_size, order, termination, _NO_CODES, kind)
 
 
 def attend_coded(
@@ -60,7 +50,6 @@ def attend_coded(
     termination: Termination | None,
 ) -> tuple[Tensor, Tensor]:
     """Run the kernel; arguments as for `coded_attention`, and all of a key turns."""
-    assert query.shape[2] == 1
     assert cos.shape[-1] == query.shape[-1]
     kind = _KINDS[coded.keys.dtype, coded.values.dtype]
     cos, sin = cos.float().contiguous(), sin.float().contiguous()
@@ -75,8 +64,7 @@ def attend_coded(
         cos.data_ptr(),
         sin.data_ptr(),
     )
-    seen = (0, 0, 0, 0, _NO_WINDOW)
-    return _run(query, coded.keys, coded.values, scale, block_size, order, termination, seen, codes, kind)
+    return _run(query, coded.keys, coded.values, scale, block_size, order, termination, codes, kind)
 
 
 def _run(
@@ -87,18 +75,18 @@ def _run(
     block_size: int,
     order: Tensor | None,
     termination: Termination | None,
-    seen: tuple[int, ...],
     codes: tuple[int, ...],
     kind: int,
 ) -> tuple[Tensor, Tensor]:
-    """The call: `seen` are its arguments on what a query sees, `codes` those on quantised keys and values."""
-    batch, num_heads, num_queries, head_dim = query.shape
+    """The call: `codes` are its arguments on quantised keys and values."""
+    assert query.shape[2] == 1
+    batch, num_heads, _, head_dim = query.shape
     num_kv_heads, num_slots = keys.shape[1:3]
     assert keys.shape[:3] == values.shape[:3]
     assert keys.stride(3) == values.stride(3) == 1
     dtype, query = query.dtype, query.float().contiguous()
     out, blocks_read = torch.empty_like(query), torch.empty(batch, num_kv_heads, dtype=torch.int32)
-    num_rows = num_heads // num_kv_heads * num_queries
+    num_rows = num_heads // num_kv_heads
     num_threads = torch.get_num_threads()
     # Shared by the threads: two counters, then those of each head and its softmax so far; then scratch of each thread.
     row_lanes, row_bytes = 4 * LANES * -(-num_rows // LANES), 4 * LANES * -(-block_size // LANES)
@@ -108,13 +96,7 @@ def _run(
     memory_bytes = 2 * LINE_BYTES + batch * num_kv_heads * head_bytes + num_threads * thread_bytes
     memory = torch.zeros(memory_bytes, dtype=torch.uint8)
     # One look-up: what it takes counts where there is little to read.
-    detector = (
-        _NO_DETECTOR
-        if termination is None
-        else _detector(
-            termination.tau, termination.phi, termination.is_relative, termination.probe_stride, num_kv_heads, head_dim
-        )
-    )
+    limits = None if termination is None else _limits(termination, num_kv_heads)
     size = keys.element_size()
     call = PACKED.pack(
         query.data_ptr(),
@@ -125,7 +107,6 @@ def _run(
         memory.data_ptr(),
         batch * num_kv_heads,
         num_kv_heads,
-        num_queries,
         num_slots,
         block_size,
         head_bytes,
@@ -135,9 +116,7 @@ def _run(
         *(stride * size for stride in keys.stride()[:3]),
         *(stride * size for stride in values.stride()[:3]),
         *_address_and_strides(order),
-        *seen,
-        detector.probes,
-        detector.limits,
+        0 if limits is None else limits.data_ptr(),
         *codes,
         scale,
         math.inf if termination is None else termination.patience,
@@ -146,35 +125,19 @@ def _run(
     return out.to(dtype), blocks_read
 
 
-def prepare(num_rows: int, head_dim: int, kind: int = FLOAT32) -> None:
-    """Compile the kernel for keys of a kind; later processes find it in Numba's cache."""
-    _kernel(num_rows, head_dim, kind)
-
-
-class _Detector(NamedTuple):
-    """Inputs of the kernel's detector: addresses, and the tensors that own the memory there."""
-
-    probes: int
-    limits: int
-    memory: tuple[Tensor, ...] = ()
-
-
-_NO_DETECTOR = _Detector(0, 0)
+def prepare(num_rows: int, head_dim: int) -> None:
+    """Compile the kernel for float32; later processes find it in Numba's cache."""
+    _kernel(num_rows, head_dim, FLOAT32)
 
 
 @lru_cache(maxsize=1024)
-def _detector(
-    tau: float | tuple[float, ...], phi: float, is_relative: bool, probe_stride: int, num_kv_heads: int, head_dim: int
-) -> _Detector:
-    cosine = 1 - phi
+def _limits(termination: Termination, num_kv_heads: int) -> Tensor:
+    """Those of `merge_and_watch` for each KV head, (num_kv_heads, NUM_LIMITS) float64."""
+    cosine = 1 - termination.phi
     limits = torch.zeros(num_kv_heads, NUM_LIMITS, dtype=torch.float64)
-    limits[:, int(is_relative)] = torch.tensor(tau, dtype=torch.float64).square()
+    limits[:, int(termination.is_relative)] = torch.tensor(termination.tau, dtype=torch.float64).square()
     limits[:, 2:] = torch.tensor([4 * cosine * abs(cosine), cosine < 0, cosine < 1], dtype=torch.float64)
-    if probe_stride == 1:
-        return _Detector(0, limits.data_ptr(), (limits,))
-    probes = torch.zeros(vector_bytes.py_func(head_dim) // 4)  # whole vectors
-    probes[:head_dim:probe_stride] = 1.0
-    return _Detector(probes.data_ptr(), limits.data_ptr(), (probes, limits))
+    return limits
 
 
 def _in_lines(num_bytes: int) -> int:

@@ -44,11 +44,9 @@ def merge_totals(
     """Of LANES rows: take a block into the softmax, and say with which factors its sum goes into the output."""
     old, new = load(b, maximum), load(b, block_maximum)
     highest = larger(b, old, new)
-    base = b.select(b.fcmp_ordered("==", highest, constant(float("-inf"))), constant(0.0), highest)
-    decayed, block = b.fmul(load(b, total), exp(b, b.fsub(old, base))), exp(b, b.fsub(new, base))
+    decayed, block = b.fmul(load(b, total), exp(b, b.fsub(old, highest))), exp(b, b.fsub(new, highest))
     whole = fma(b, load(b, block_total), block, decayed)
-    is_seen = b.fcmp_ordered(">", whole, constant(0.0))
-    share = b.select(is_seen, b.fdiv(constant(1.0), whole), constant(0.0))
+    share = b.fdiv(constant(1.0), whole)
     store(b, highest, maximum)
     store(b, whole, total)
     store(b, b.fmul(decayed, share), kept)
@@ -72,41 +70,34 @@ def merge_rows(
             pass
 
 
-@kernel_part(num_literals=3, has_rows=True)
+@kernel_part(num_literals=2, has_rows=True)
 def merge_and_watch(
     b: ir.IRBuilder,
     out: ir.Value,
     block: ir.Value,
     kept: ir.Value,
     added: ir.Value,
-    probes: ir.Value,
     norms: ir.Value,
     limits: ir.Value,
     num_moving: ir.Value,
     num_here: int,
     num_rows: int,
     head_dim: int,
-    has_probes: bool,
 ) -> None:
     """As `merge_rows`; and *num_moving += 1 where a row has not stood still (ART, equation 4).
 
-    Looked at are the numbers that `probes` marks with 1, or all. The squared norms of the rows as they were before are
-    at `norms`, where those of now take their place. `limits` are float64: the square of the step that is allowed, that
-    share of the squared norm, four times the square of the least cosine with its sign, and what a row that comes from
-    zero or goes there counts as: 1 for standing still if it has moved, and 1 if it has not.
+    The squared norms of the rows as they were before are at `norms`, where those of now take their place. `limits` are
+    float64: the square of the step that is allowed, that share of the squared norm, four times the square of the least
+    cosine with its sign, and what a row that comes from zero or goes there counts as: 1 for standing still if it has
+    moved, and 1 if it has not.
     """
     zero = constant(0.0)
     columns = [[zero] * TILE_ROWS for _ in range(2)]  # the step and the new row, squared, of every row
     for row in range(num_here):
         sums = [zero] * 2
-        for at, old, now in _merged(b, out, block, kept, added, row, head_dim):
-            step, probed = b.fsub(now, old), now
-            probed_step = step
-            if has_probes:
-                probe = load(b, probes, 4 * at)
-                probed_step, probed = b.fmul(step, probe), b.fmul(now, probe)
-            pairs = (probed_step, step), (probed, now)
-            sums = [fma(b, *pair, so_far) for pair, so_far in zip(pairs, sums, strict=True)]
+        for old, now in _merged(b, out, block, kept, added, row, head_dim):
+            step = b.fsub(now, old)
+            sums = [fma(b, step, step, sums[0]), fma(b, now, now, sums[1])]
         for column, total in zip(columns, sums, strict=True):
             column[row] = total
     moved, now = _measures(b, columns)
@@ -135,8 +126,8 @@ def merge_and_watch(
 
 def _merged(
     b: ir.IRBuilder, out: ir.Value, block: ir.Value, kept: ir.Value, added: ir.Value, row: int, head_dim: int
-) -> Iterator[tuple[int, ir.Value, ir.Value]]:
-    """Take one row of a block into the output; where each vector lies, what it was, and what it is."""
+) -> Iterator[tuple[ir.Value, ir.Value]]:
+    """Take one row of a block into the output; what each vector was, and what it is."""
     factors = [b.load(pointer_to(b, x, 4 * row, F32), align=4) for x in (kept, added)]
     keep, add = (splat(b, factor) for factor in factors)
     for at in range(0, head_dim, LANES):
@@ -145,7 +136,7 @@ def _merged(
         new = load(b, block, 4 * (LANES * num_vectors(head_dim) * row + at))
         now = fma(b, new, add, b.fmul(old, keep))
         store(b, now, out, 4 * (head_dim * row + at), lanes)
-        yield at, old, now
+        yield old, now
 
 
 def _measures(b: ir.IRBuilder, columns: Sequence[Sequence[ir.Value]]) -> list[ir.Value]:

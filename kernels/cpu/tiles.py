@@ -14,17 +14,14 @@ from ondevice.kernels.cpu.vectors import (
     SIZES,
     VECTOR,
     across,
-    call_function,
     constant,
     exp,
     fetch,
     fma,
-    integers,
     kernel_part,
     lane_sums,
     larger,
     load,
-    pointer_to,
     splat,
     store,
 )
@@ -81,21 +78,6 @@ def hide_from(b: ir.IRBuilder, scores: ir.Value, limit: ir.Value) -> None:
 
 
 @kernel_part()
-def hide_at(
-    b: ir.IRBuilder, scores: ir.Value, positions: ir.Value, last: ir.Value, query_position: ir.Value, window: ir.Value
-) -> None:
-    """-inf where the int32 position is above the query's, or `window` or more below it."""
-    lanes, limit = ir.Constant(INTEGERS, list(range(LANES))), splat(b, b.trunc(last, I32))
-    pointer = pointer_to(b, positions, 0, INTEGERS)
-    args = [pointer, ir.Constant(I32, 4), b.icmp_signed("<=", lanes, limit), integers(0)]
-    loaded = call_function(b, f"llvm.masked.load.v{LANES}i32.p0", INTEGERS, args)
-    distance = b.sub(splat(b, b.trunc(query_position, I32)), loaded)
-    near = b.icmp_signed("<", distance, splat(b, b.trunc(window, I32)))
-    seen = b.and_(near, b.icmp_signed(">=", distance, integers(0)))
-    store(b, b.select(seen, load(b, scores), constant(float("-inf"))), scores)
-
-
-@kernel_part()
 def soften(b: ir.IRBuilder, scores: ir.Value, num_tiles: ir.Value, maximum: ir.Value, total: ir.Value) -> None:
     """Of one row: *maximum = max(scores); scores = exp(scores - maximum); *total = sum of these."""
     size = ir.Constant(I64, 4 * LANES)
@@ -106,9 +88,7 @@ def soften(b: ir.IRBuilder, scores: ir.Value, num_tiles: ir.Value, maximum: ir.V
         b.store(larger(b, b.load(state), load(b, tile)), state)
     highest = across(b, b.load(state), larger)
     b.store(highest, b.inttoptr(maximum, F32.as_pointer()))
-    # Where nothing is visible, -inf less -inf would be no number.
-    is_empty = b.fcmp_ordered("==", highest, ir.Constant(F32, float("-inf")))
-    base = splat(b, b.select(is_empty, ir.Constant(F32, 0.0), highest))
+    base = splat(b, highest)
     b.store(constant(0.0), state)
     with cgutils.for_range(b, num_tiles) as loop:
         tile = b.add(scores, b.mul(loop.index, size))

@@ -21,7 +21,7 @@ from ondevice.kernels.cpu.building import built, last_change
 from ondevice.kernels.cpu.codes import widen_keys, widen_values
 from ondevice.kernels.cpu.counters import draw, look_at, read_integer, set_to, wait_for, write_integer, write_number
 from ondevice.kernels.cpu.merging import allows_any, merge_and_watch, merge_rows, merge_totals
-from ondevice.kernels.cpu.tiles import hide_at, hide_from, scores_of_tile, soften, weigh
+from ondevice.kernels.cpu.tiles import hide_from, scores_of_tile, soften, weigh
 from ondevice.kernels.cpu.vectors import INT8, LANES, TILE_ROWS
 
 NUM_LIMITS = 5  # float64, of one head: see merge_and_watch
@@ -31,11 +31,10 @@ _OVER = 1 << 40  # merged blocks of a head that need not be read any more
 # Arguments of the kernel: addresses and strides in bytes, and counts; then numbers.
 _INTEGERS = [
     *("query", "keys", "values", "out", "blocks_read", "memory"),
-    *("num_heads", "num_kv_heads", "num_queries", "num_slots", "block_size"),
+    *("num_heads", "num_kv_heads", "num_slots", "block_size"),
     *("head_bytes", "thread_bytes", "row_bytes", "row_lanes"),
     *("key_batch", "key_head", "key_stride", "value_batch", "value_head", "value_stride"),
-    *("order", "order_batch", "order_head", "positions", "positions_batch", "positions_head"),
-    *("query_positions", "window", "probes", "limits"),
+    *("order", "order_batch", "order_head", "limits"),
     # Of quantised keys and values alone: scales of all slots, the frame of the keys, where the slots stand, and angles.
     *("key_scales", "key_scales_batch", "key_scales_head", "value_scales", "value_scales_batch", "value_scales_head"),
     *("key_scale_bytes", "value_scale_bytes", "offsets", "gains"),
@@ -151,7 +150,7 @@ def _read_block(
 ) -> None:
     """The softmax over one block by itself: maxima, totals and weighted values of all rows, into the scratch memory."""
     literally(num_rows), literally(head_dim), literally(kind)
-    num_queries, num_slots, block_size = call.num_queries, call.num_slots, call.block_size
+    num_slots, block_size = call.num_slots, call.block_size
     row_bytes, row_lanes = call.row_bytes, call.row_lanes
     key_stride, value_stride = call.key_stride, call.value_stride
     start = block * block_size
@@ -203,14 +202,7 @@ def _read_block(
                 head_dim,
                 kind,
             )
-    if call.positions != 0:
-        _hide_positions(call, row, kv_head, start, num_here, scores, num_rows)
-    elif num_queries > 1:
-        for at in range(num_rows):
-            limit = min(num_here, num_slots - num_queries + at % num_queries + 1 - start)
-            for tile in range(num_tiles):
-                hide_from(scores + row_bytes * at + 4 * LANES * tile, limit - tile * LANES)
-    elif num_here % LANES != 0:
+    if num_here % LANES != 0:
         for at in range(num_rows):
             hide_from(scores + row_bytes * at + 4 * LANES * (num_tiles - 1), num_here - (num_tiles - 1) * LANES)
     for at in range(num_rows):
@@ -242,23 +234,10 @@ def _read_block(
 
 
 @_jit
-def _hide_positions(call: Any, row: int, kv_head: int, start: int, num_here: int, scores: int, num_rows: int) -> None:
-    """-inf for slots that a query does not see, and after the block's last."""
-    num_queries, row_bytes = call.num_queries, call.row_bytes
-    positions = call.positions + row * call.positions_batch + kv_head * call.positions_head + 4 * start
-    for at in range(num_rows):
-        query_position = read_integer(call.query_positions + 4 * (at % num_queries))
-        for first in range(0, num_here, LANES):
-            tile = scores + row_bytes * at + 4 * first
-            hide_at(tile, positions + 4 * first, num_here - 1 - first, query_position, call.window)
-            hide_from(tile, num_here - first)
-
-
-@_jit
 def _merge(call: Any, head: int, i: int, scratch: int, num_rows: int, head_dim: int, kind: int) -> bool:
     """Take the block in the scratch memory into the head's output, as the i-th; whether it has left that as it was."""
     literally(num_rows), literally(head_dim), literally(kind)
-    row_bytes, row_lanes, probes = call.row_bytes, call.row_lanes, call.probes
+    row_bytes, row_lanes = call.row_bytes, call.row_lanes
     maxima = call.memory + 2 * LINE_BYTES + head * call.head_bytes + 2 * LINE_BYTES
     totals, norms = maxima + row_lanes, maxima + 2 * row_lanes
     out = call.out + 4 * head_dim * num_rows * head
@@ -281,10 +260,8 @@ def _merge(call: Any, head: int, i: int, scratch: int, num_rows: int, head_dim: 
         num_here = min(TILE_ROWS, num_rows - at)
         to, new = out + 4 * head_dim * at, block + vector_bytes(head_dim) * at
         keep, add, norm = kept + 4 * at, added + 4 * at, norms + 4 * at
-        if not is_watched:
-            merge_rows(to, new, keep, add, num_here, num_rows, head_dim)
-        elif probes == 0:
-            merge_and_watch(to, new, keep, add, 0, norm, limits, num_moving, num_here, num_rows, head_dim, 0)
+        if is_watched:
+            merge_and_watch(to, new, keep, add, norm, limits, num_moving, num_here, num_rows, head_dim)
         else:
-            merge_and_watch(to, new, keep, add, probes, norm, limits, num_moving, num_here, num_rows, head_dim, 1)
+            merge_rows(to, new, keep, add, num_here, num_rows, head_dim)
     return is_watched and i > 0 and look_at(num_moving) == 0

@@ -1,18 +1,14 @@
-"""The Triton kernel of `add_norm_`: each number is read once, and written once as a sum and once normed.
+"""The Triton kernel of `add_norm_`: each number is read once, and written once as a sum and once normed."""
 
-Triton is imported with the first call.
-"""
+# mypy: disable-error-code="untyped-decorator"
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import torch
+import triton
+import triton.language as tl
 from ondevice.kernels.triton.tiles import power_of_two
 from torch import Tensor
-
-tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
 
 
 def add_and_norm(
@@ -26,7 +22,7 @@ def add_and_norm(
     before_weight, before_eps = before or (weight, eps)
     assert weight.is_contiguous()
     assert before_weight.is_contiguous()
-    compiled()[(x.numel() // size,)](
+    add_norm_kernel[(x.numel() // size,)](
         x,
         residual,
         weight,
@@ -47,18 +43,8 @@ def num_warps(size: int) -> int:
     return min(max(power_of_two(size) // 512, 1), 16)
 
 
-@cache
-def compiled() -> Any:
-    """`triton.jit` of the kernel."""
-    global tl
-    import triton
-    import triton.language
-
-    tl = triton.language
-    return triton.jit(_add_norm_kernel)
-
-
-def _add_norm_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
+@triton.jit
+def add_norm_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
     x_ptr,
     residual_ptr,
     weight_ptr,

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from ondevice.kernels.backend import is_interpreted
 from ondevice.kernels.termination import Termination
-from ondevice.kernels.triton.decode_kernels import compiled
+from ondevice.kernels.triton.decode_kernels import merge_kernel, read_kernel
 from ondevice.kernels.triton.tiles import power_of_two, tile_sizes
 from ondevice.kernels.triton.tuning import Choice, tuned
 from torch import Tensor
 
-_MAX_ROWS = 128  # query heads of a KV head times queries; their output is held in registers
+_MAX_ROWS = 128  # query heads of a KV head; their output is held in registers
 _MAX_SPLITS = 64
 _MIN_BLOCKS_TO_END = 8  # blocks of each split where reading may end early, else there is little left to save
 _NEVER = 2**30
@@ -36,9 +36,6 @@ def attend(
     block_size: int,
     order: Tensor | None,
     termination: Termination | None,
-    positions: Tensor | None,
-    query_positions: Tensor | None,
-    window: int | None,
     num_used: Tensor | None = None,
     num_splits: int | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -48,26 +45,22 @@ def attend(
         num_splits: programs that share the blocks of one KV head; None: as many as this GPU is fastest with, and one
             in the interpreter.
     """
-    batch, num_heads, num_queries, head_dim = query.shape
+    assert query.shape[2] == 1
+    batch, num_heads, _, head_dim = query.shape
     num_kv_heads, num_slots = keys.shape[1:3]
-    num_rows = num_heads // num_kv_heads * num_queries
-    assert num_rows <= _MAX_ROWS, f"{num_rows} rows of queries share a KV head; this kernel takes {_MAX_ROWS}"
+    num_rows = num_heads // num_kv_heads
+    assert num_rows <= _MAX_ROWS, f"{num_rows} query heads share a KV head; this kernel takes {_MAX_ROWS}"
     assert keys.stride() == values.stride()
     assert keys.stride(3) == 1
     num_steps = -(-num_slots // block_size) if order is None else order.shape[-1]
     query = query.contiguous()
-    assert num_used is None or (num_used.dtype == torch.int32 and order is None and positions is None)
-    order_strides, position_strides = (0, 0), (0, 0)
+    assert num_used is None or (num_used.dtype == torch.int32 and order is None)
+    order_strides = (0, 0)
     if order is not None:
         assert order.dtype == torch.int32
         order = order.expand(batch, num_kv_heads, num_steps)
         assert order.stride(2) == 1
         order_strides = order.stride()[:2]
-    has_positions = positions is not None and query_positions is not None
-    if positions is not None:
-        positions = positions.expand(batch, num_kv_heads, num_slots)
-        assert positions.stride(2) == 1
-        position_strides = positions.stride()[:2]
     sizes = tile_sizes(num_rows, head_dim, query.dtype)
     shape = {
         "ROWS": num_rows,
@@ -78,7 +71,6 @@ def attend(
     rule = termination or Termination()
     out = torch.empty_like(query)
     blocks_read = query.new_empty((batch, num_kv_heads), dtype=torch.int32)
-    kernels = compiled()
 
     def launch(choice: Choice, patience: float) -> None:
         splits, counts, flags = choice.num_splits, blocks_read, blocks_read
@@ -91,14 +83,12 @@ def attend(
             counts = query.new_empty(parts, dtype=torch.int32)
             if termination is not None:
                 flags, progress = _shared_state(query.device, batch * num_kv_heads, splits, num_rows)
-        kernels.read[(splits, num_kv_heads, batch)](
+        read_kernel[(splits, num_kv_heads, batch)](
             query,
             keys,
             values,
             # A pointer that is not read still needs a type.
             counts if order is None else order,
-            counts if positions is None else positions,
-            counts if query_positions is None else query_positions,
             out,
             partial,
             statistics,
@@ -112,30 +102,24 @@ def attend(
             _NEVER if patience >= _NEVER else math.ceil(patience / splits),
             num_slots,
             num_steps,
-            window or 0,
             *keys.stride()[:3],
             *order_strides,
-            *position_strides,
             SPLITS=splits,
             PADDED_PARTS=max(power_of_two(splits), threads // sizes["PADDED_GROUPS"]),
             THREADS=threads,
-            NUM_QUERIES=num_queries,
             BLOCK_SIZE=block_size,
             PADDED_ROWS=sizes["PADDED_GROUPS"],
             TILE=min(sizes["TILE"], max(16, power_of_two(block_size))),
             IN_FLOAT32=sizes["IN_FLOAT32"],
             HAS_ORDER=order is not None,
-            HAS_POSITIONS=has_positions,
-            HAS_WINDOW=has_positions and window is not None,
             HAS_LENGTH=num_used is not None,
             IS_RELATIVE=rule.is_relative,
-            PROBE_STRIDE=rule.probe_stride,
             **shape,
             num_warps=choice.num_warps,
             num_stages=choice.num_stages,
         )
         if splits > 1:
-            kernels.merge[(batch * num_kv_heads, num_rows)](
+            merge_kernel[(batch * num_kv_heads, num_rows)](
                 partial,
                 statistics,
                 counts,
@@ -159,7 +143,7 @@ def attend(
         key = (
             f"decode_attention {query.dtype} rows={num_rows} dim={head_dim} block={block_size}"
             f" heads={power_of_two(batch * num_kv_heads)} blocks={power_of_two(num_steps)}"
-            f" detects={termination is not None} order={order is not None} positions={has_positions}"
+            f" detects={termination is not None} order={order is not None}"
         )
         # Timed without an end: when reading ends depends on the data, and then for all splits together.
         choice = tuned(key, query.device, candidates, lambda choice: launch(choice, math.inf))

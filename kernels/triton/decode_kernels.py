@@ -1,54 +1,28 @@
 """The two Triton kernels of `decode_attention`: one reads blocks, one merges what several programs have read.
 
-Triton is imported with the first call of `compiled`. `_read_kernel` says how splits end each other.
+`read_kernel` says how splits end each other.
 """
+
+# mypy: disable-error-code="untyped-decorator"
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, NamedTuple
-
-from ondevice.kernels.triton.shared import shared
-
-tl: Any = None  # triton.language, from the first call on; the kernels look it up here
-_read_tile: Any = None  # the compiled `_read_one_tile`, likewise
-add_tile: Any = None
+import triton
+import triton.language as tl
+from ondevice.kernels.triton.shared import add_tile
 
 
-class Kernels(NamedTuple):
-    """`triton.jit` of both kernels."""
-
-    read: Any
-    merge: Any
-
-
-@cache
-def compiled() -> Kernels:
-    """The kernels; the same objects every time."""
-    global tl, _read_tile, add_tile
-    import triton
-    import triton.language
-
-    tl, add_tile = triton.language, shared().add_tile
-    _read_tile = triton.jit(_read_one_tile)
-    # These change from call to call; a kernel for each of their values would be compiled for nothing.
-    read = triton.jit(_read_kernel, do_not_specialize=["num_slots", "num_steps", "patience", "window"])
-    return Kernels(read, triton.jit(_merge_kernel))
-
-
-def _read_one_tile(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
+@triton.jit
+def _read_tile(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
     block,
     start,
     query,
     key_ptr,
     value_ptr,
-    position_ptr,
-    row_position,
     first,
     slot_stride,
     scale,
     num_slots,
-    window,
     maximum,
     total,
     out,
@@ -57,8 +31,6 @@ def _read_one_tile(  # type: ignore[no-untyped-def]  # the arguments have the ty
     HEAD_DIM: tl.constexpr,
     PADDED_DIM: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
-    HAS_POSITIONS: tl.constexpr,
-    HAS_WINDOW: tl.constexpr,
 ):
     """Add TILE slots of a block to the online softmax."""
     dim = tl.arange(0, PADDED_DIM)
@@ -73,23 +45,16 @@ def _read_one_tile(  # type: ignore[no-untyped-def]  # the arguments have the ty
     if IN_FLOAT32:
         keys = keys.to(tl.float32)
         values = values.to(tl.float32)
-    if HAS_POSITIONS:
-        distance = row_position[:, None] - tl.load(position_ptr + slot, mask=mask, other=0)[None, :]
-        visible = mask[None, :] & (distance >= 0)
-        if HAS_WINDOW:
-            visible = visible & (distance < window)
-    else:
-        visible = mask[None, :] & (slot[None, :] <= row_position[:, None])
-    return add_tile(query, keys, values, visible, scale, maximum, total, out)
+    return add_tile(query, keys, values, mask[None, :], scale, maximum, total, out)
 
 
-def _read_kernel(  # type: ignore[no-untyped-def]
+# The arguments named change from call to call; a kernel for each of their values would be compiled for nothing.
+@triton.jit(do_not_specialize=["num_slots", "num_steps", "patience"])
+def read_kernel(  # type: ignore[no-untyped-def]
     query_ptr,
     key_ptr,
     value_ptr,
     order_ptr,
-    position_ptr,
-    query_position_ptr,
     out_ptr,
     partial_ptr,
     statistic_ptr,
@@ -103,18 +68,14 @@ def _read_kernel(  # type: ignore[no-untyped-def]
     patience,
     num_slots,
     num_steps,
-    window,
     batch_stride,
     head_stride,
     slot_stride,
     order_batch_stride,
     order_head_stride,
-    position_batch_stride,
-    position_head_stride,
     SPLITS: tl.constexpr,
     PADDED_PARTS: tl.constexpr,
     THREADS: tl.constexpr,
-    NUM_QUERIES: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     ROWS: tl.constexpr,
     PADDED_ROWS: tl.constexpr,
@@ -123,14 +84,11 @@ def _read_kernel(  # type: ignore[no-untyped-def]
     TILE: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
     HAS_ORDER: tl.constexpr,
-    HAS_POSITIONS: tl.constexpr,
-    HAS_WINDOW: tl.constexpr,
     HAS_LENGTH: tl.constexpr,
     DETECTS: tl.constexpr,
     IS_RELATIVE: tl.constexpr,
-    PROBE_STRIDE: tl.constexpr,
 ):
-    """out = softmax(scale * q K^T) V for the rows (query heads x queries) of one KV head, in blocks of slots.
+    """out = softmax(scale * q K^T) V for the rows (query heads) of one KV head, in blocks of slots.
 
     Split s of S reads the blocks order[s], order[s + S], ...; with S = 1 that is ART's algorithm 1 as it stands. With
     more, no split knows the output o = sum_r w_r o_r (w_r: the share of the softmax mass that split r has seen), but
@@ -166,11 +124,6 @@ def _read_kernel(  # type: ignore[no-untyped-def]
     query = tl.load(query_ptr + row_offs, mask=row_mask, other=0.0)
     if IN_FLOAT32:
         query = query.to(tl.float32)
-    if HAS_POSITIONS:
-        row_position = tl.load(query_position_ptr + rows % NUM_QUERIES)
-        position_ptr += batch.to(tl.int64) * position_batch_stride + kv_head.to(tl.int64) * position_head_stride
-    else:
-        row_position = num_slots - NUM_QUERIES + rows % NUM_QUERIES  # the last slot that a row sees
     order_ptr += batch * order_batch_stride + kv_head * order_head_stride
     first = batch.to(tl.int64) * batch_stride + kv_head.to(tl.int64) * head_stride
 
@@ -187,9 +140,8 @@ def _read_kernel(  # type: ignore[no-untyped-def]
         part = tl.arange(0, PADDED_PARTS)
         theirs = progress_ptr + (part[:, None] * ROWS + rows[None, :]) * 2
         is_theirs = ((part < SPLITS) & (part != split))[:, None] & (rows < ROWS)[None, :]
-        is_probed = (dim % PROBE_STRIDE == 0)[None, :]
-        # After the block before: the partial output where it is probed, its norm, and the logarithm of its mass.
-        before = tl.where(is_probed, out, 0.0)
+        # After the block before: the partial output, its norm, and the logarithm of its mass.
+        before = out
         old_norm = total
         mass = maximum
         step = split
@@ -213,13 +165,10 @@ def _read_kernel(  # type: ignore[no-untyped-def]
                     query,
                     key_ptr,
                     value_ptr,
-                    position_ptr,
-                    row_position,
                     first,
                     slot_stride,
                     scale,
                     num_slots,
-                    window,
                     maximum,
                     total,
                     out,
@@ -228,10 +177,8 @@ def _read_kernel(  # type: ignore[no-untyped-def]
                     HEAD_DIM,
                     PADDED_DIM,
                     IN_FLOAT32,
-                    HAS_POSITIONS,
-                    HAS_WINDOW,
                 )
-            now = tl.where(is_probed, out / tl.where(total > 0, total, 1.0)[:, None], 0.0)
+            now = out / tl.where(total > 0, total, 1.0)[:, None]
             moved = tl.sqrt(tl.sum((now - before) * (now - before), axis=1))
             norm = tl.sqrt(tl.sum(now * now, axis=1))
             product = norm * old_norm
@@ -292,13 +239,10 @@ def _read_kernel(  # type: ignore[no-untyped-def]
                         query,
                         key_ptr,
                         value_ptr,
-                        position_ptr,
-                        row_position,
                         first,
                         slot_stride,
                         scale,
                         num_slots,
-                        window,
                         maximum,
                         total,
                         out,
@@ -307,8 +251,6 @@ def _read_kernel(  # type: ignore[no-untyped-def]
                         HEAD_DIM,
                         PADDED_DIM,
                         IN_FLOAT32,
-                        HAS_POSITIONS,
-                        HAS_WINDOW,
                     )
                 num_read += 1
         elif is_raised == 0:
@@ -327,13 +269,10 @@ def _read_kernel(  # type: ignore[no-untyped-def]
                 query,
                 key_ptr,
                 value_ptr,
-                position_ptr,
-                row_position,
                 first,
                 slot_stride,
                 scale,
                 num_slots,
-                window,
                 maximum,
                 total,
                 out,
@@ -342,8 +281,6 @@ def _read_kernel(  # type: ignore[no-untyped-def]
                 HEAD_DIM,
                 PADDED_DIM,
                 IN_FLOAT32,
-                HAS_POSITIONS,
-                HAS_WINDOW,
             )
     part = place * SPLITS + split
     tl.store(count_ptr + part, num_read)
@@ -357,7 +294,8 @@ def _read_kernel(  # type: ignore[no-untyped-def]
         tl.store(partial_ptr + part_rows[:, None] * HEAD_DIM + dim[None, :], out, mask=row_mask)
 
 
-def _merge_kernel(  # type: ignore[no-untyped-def]
+@triton.jit
+def merge_kernel(  # type: ignore[no-untyped-def]
     partial_ptr,
     statistic_ptr,
     count_ptr,

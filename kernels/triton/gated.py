@@ -1,18 +1,14 @@
-"""The Triton kernel of `gated`: one launch where torch takes two, and reads and writes the gate once more.
+"""The Triton kernel of `gated`: one launch where torch takes two, and reads and writes the gate once more."""
 
-Triton is imported with the first call.
-"""
+# mypy: disable-error-code="untyped-decorator"
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
+import triton
+import triton.language as tl
 from torch import Tensor
 
 _BLOCK = 1024  # numbers of the output that a program makes
-
-tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
 
 
 def multiply_gated(gate_up: Tensor, *, is_silu: bool) -> Tensor:
@@ -20,24 +16,14 @@ def multiply_gated(gate_up: Tensor, *, is_silu: bool) -> Tensor:
     assert gate_up.is_contiguous()
     size = gate_up.shape[-1] // 2
     out = gate_up.new_empty((*gate_up.shape[:-1], size))
-    compiled()[(out.numel() // size, -(-size // _BLOCK))](
+    gated_kernel[(out.numel() // size, -(-size // _BLOCK))](
         gate_up, out, size, IS_SILU=is_silu, BLOCK=_BLOCK, num_warps=4
     )
     return out
 
 
-@cache
-def compiled() -> Any:
-    """`triton.jit` of the kernel."""
-    global tl
-    import triton
-    import triton.language
-
-    tl = triton.language
-    return triton.jit(_gated_kernel)
-
-
-def _gated_kernel(gate_up_ptr, out_ptr, size, IS_SILU: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def gated_kernel(gate_up_ptr, out_ptr, size, IS_SILU: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """A program for each block of each row; the arguments have the types of the call."""
     # 64 bits: a long pass has more numbers than 32 bits count.
     row = tl.program_id(0).to(tl.int64)

@@ -1,23 +1,16 @@
-"""The Triton kernel of `widened`: codes of four bits become weights in bfloat16, laid out row by row.
+"""The Triton kernel of `widened`: codes of four bits become weights in bfloat16, laid out row by row."""
 
-Triton is imported with the first call.
-"""
+# mypy: disable-error-code="untyped-decorator"
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import torch
+import triton
+import triton.language as tl
+from ondevice.kernels.triton.tiles import GROUP_SIZE, MIDDLE, TILE_ROWS
 from torch import Tensor
 
 _BLOCK = 256  # inputs of a tile that a program makes
-# Of the layout that `kernels.int4` tells of.
-TILE_ROWS = 8
-GROUP_SIZE = 32  # inputs that share scale and zero
-MIDDLE = 8  # the code whose weight is the zero
-
-tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
 
 
 def widen(codes: Tensor, factors: Tensor) -> Tensor:
@@ -26,7 +19,7 @@ def widen(codes: Tensor, factors: Tensor) -> Tensor:
     assert codes.is_contiguous()
     assert factors.stride()[1:] == (2, 1)
     out = torch.empty(num_rows, num_columns, dtype=torch.bfloat16, device=codes.device)
-    compiled()[(num_rows // TILE_ROWS, -(-num_columns // _BLOCK))](
+    widen_kernel[(num_rows // TILE_ROWS, -(-num_columns // _BLOCK))](
         codes,
         factors,
         out,
@@ -42,18 +35,8 @@ def widen(codes: Tensor, factors: Tensor) -> Tensor:
     return out
 
 
-@cache
-def compiled() -> Any:
-    """`triton.jit` of the kernel."""
-    global tl
-    import triton
-    import triton.language
-
-    tl = triton.language
-    return triton.jit(_widen_kernel)
-
-
-def _widen_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
+@triton.jit
+def widen_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
     code_ptr,
     factor_ptr,
     out_ptr,

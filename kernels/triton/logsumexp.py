@@ -1,19 +1,15 @@
-"""The Triton kernel under `token_loss`: log-sum-exp of rows of logits, which are read once and kept nowhere.
+"""The Triton kernel under `token_loss`: log-sum-exp of rows of logits, which are read once and kept nowhere."""
 
-Triton is imported with the first call.
-"""
+# mypy: disable-error-code="untyped-decorator"
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
 _BLOCK = 4096  # logits that a program holds at once
-
-tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
 
 
 def logsumexp(logits: Tensor, softcap: float | None) -> Tensor:
@@ -21,7 +17,7 @@ def logsumexp(logits: Tensor, softcap: float | None) -> Tensor:
     num_rows, num_columns = logits.shape
     assert logits.stride(1) == 1
     out = torch.empty(num_rows, dtype=torch.float32, device=logits.device)
-    compiled()[(num_rows,)](
+    logsumexp_kernel[(num_rows,)](
         logits,
         out,
         softcap or 1.0,
@@ -34,18 +30,8 @@ def logsumexp(logits: Tensor, softcap: float | None) -> Tensor:
     return out
 
 
-@cache
-def compiled() -> Any:
-    """`triton.jit` of the kernel."""
-    global tl
-    import triton
-    import triton.language
-
-    tl = triton.language
-    return triton.jit(_logsumexp_kernel)
-
-
-def _logsumexp_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
+@triton.jit
+def logsumexp_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
     logit_ptr,
     out_ptr,
     softcap,

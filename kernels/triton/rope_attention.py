@@ -1,40 +1,63 @@
-"""The Triton kernel of `rope_attention`: keys are rotated in registers, on their way from memory to the product.
+"""The Triton kernel of `rope_attention` and `coded_attention`: keys are rotated, and codes made wide, in registers."""
 
-Triton is imported with the first call.
-"""
+# mypy: disable-error-code="untyped-decorator"
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import torch
-from ondevice.kernels.triton.shared import shared
+import triton
+import triton.language as tl
+from ondevice.kernels.codes import Coded
+from ondevice.kernels.quantize import num_groups
+from ondevice.kernels.triton.shared import add_tile, load_query
 from ondevice.kernels.triton.tiles import tile_sizes
 from torch import Tensor
-
-tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
-load_query: Any = None  # as are functions that kernels share
-turned: Any = None
-add_tile: Any = None
 
 
 def rotate_and_attend(
     query: Tensor, keys: Tensor, values: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, scale: float
 ) -> Tensor:
     """Launch the kernel; shapes as for `rope_attention`."""
+    return _launch(query, keys, values, None, positions, cos, sin, scale)
+
+
+def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor, sin: Tensor, scale: float) -> Tensor:
+    """Launch the kernel; shapes as for `coded_attention`."""
+    return _launch(query, coded.keys, coded.values, coded, positions, cos, sin, scale)
+
+
+def _launch(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    coded: Coded | None,
+    positions: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    scale: float,
+) -> Tensor:
     batch, num_heads, _, head_dim = query.shape
     num_kv_heads, num_slots = keys.shape[1:3]
-    assert keys.stride() == values.stride()
-    assert keys.stride()[2:] == (head_dim, 1)
+    groups = num_groups(head_dim)
+    bits = [0 if coded is None else 4 if stored.dtype == torch.uint8 else 8 for stored in (keys, values)]
+    for stored, width in zip((keys, values), bits, strict=True):
+        assert stored.stride()[2:] == (head_dim // 2 if width == 4 else head_dim, 1)
     cos, sin, query = cos.contiguous(), sin.contiguous(), query.contiguous()
+    beside, strides = [query] * 4, (0, 0, 0, 0)  # a pointer that is not read still needs a type
+    if coded is not None:
+        scales = coded.key_scales, coded.value_scales
+        for part, width in zip(scales, bits, strict=True):
+            assert part.stride(2) == (2 * groups if width == 4 else 1) or num_slots == 1
+        beside = [*scales, coded.frame.mean.contiguous(), coded.frame.spread.contiguous()]
+        strides = (*scales[0].stride()[:2], *scales[1].stride()[:2])
     positions = positions.expand(batch, num_kv_heads, num_slots)
-    assert positions.stride(2) == 1
+    assert positions.stride(2) == 1 or num_slots == 1
     out = torch.empty_like(query)
-    _compiled()[(batch, num_kv_heads)](
+    rope_attention_kernel[(batch, num_kv_heads)](
         query,
         keys,
         values,
+        *beside,
         positions,
         cos,
         sin,
@@ -42,31 +65,58 @@ def rotate_and_attend(
         scale,
         num_slots,
         num_kv_heads,
-        keys.stride(0),
-        keys.stride(1),
-        positions.stride(0),
-        positions.stride(1),
+        *keys.stride()[:2],
+        *values.stride()[:2],
+        *strides,
+        *positions.stride()[:2],
         ROTARY_DIM=cos.shape[-1],
+        GROUP_SIZE=head_dim // groups,
+        KEY_BITS=bits[0],
+        VALUE_BITS=bits[1],
         **tile_sizes(num_heads // num_kv_heads, head_dim, query.dtype),
     )
     return out
 
 
-@cache
-def _compiled() -> Any:
-    global tl, load_query, turned, add_tile
-    import triton
-    import triton.language
+@triton.jit
+def _widened(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
+    stored_ptr,
+    scales_ptr,
+    slot,
+    slots,
+    dim,
+    dims,
+    BITS: tl.constexpr,
+    GROUP_SIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+):
+    """The numbers `dim` of the vectors in `slot` as float32, and 0 where one of the masks `slots` and `dims` is not
+    set: in 8 bits a scale for each vector; in 4 two numbers a byte, half a vector apart, with the step and the smallest
+    number of each group of GROUP_SIZE; with BITS 0 as they are."""
+    mask = slots[:, None] & dims[None, :]
+    if BITS == 4:
+        middle: tl.constexpr = HEAD_DIM // 2
+        group = slot[:, None] * (2 * (HEAD_DIM // GROUP_SIZE)) + (dim // GROUP_SIZE * 2)[None, :]
+        step = tl.load(scales_ptr + group, mask=mask, other=0.0).to(tl.float32)
+        low = tl.load(scales_ptr + group + 1, mask=mask, other=0.0).to(tl.float32)
+        pair = tl.load(stored_ptr + slot[:, None] * middle + (dim % middle)[None, :], mask=mask, other=0).to(tl.int32)
+        wide = ((pair >> (dim // middle * 4)[None, :]) & 15).to(tl.float32) * step + low
+    else:
+        wide = tl.load(stored_ptr + slot[:, None] * HEAD_DIM + dim[None, :], mask=mask, other=0).to(tl.float32)
+        if BITS == 8:
+            wide = wide * tl.load(scales_ptr + slot, mask=slots, other=0.0)[:, None]
+    return wide
 
-    tl, parts = triton.language, shared()
-    load_query, turned, add_tile = parts.load_query, parts.turned, parts.add_tile
-    return triton.jit(_rope_attention_kernel)
 
-
-def _rope_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
+@triton.jit
+def rope_attention_kernel(  # type: ignore[no-untyped-def]
     query_ptr,
     key_ptr,
     value_ptr,
+    key_scale_ptr,
+    value_scale_ptr,
+    mean_ptr,
+    spread_ptr,
     position_ptr,
     cos_ptr,
     sin_ptr,
@@ -74,11 +124,20 @@ def _rope_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments hav
     scale,
     num_slots,
     num_kv_heads,
-    batch_stride,
-    head_stride,
+    key_batch_stride,
+    key_head_stride,
+    value_batch_stride,
+    value_head_stride,
+    key_scale_batch_stride,
+    key_scale_head_stride,
+    value_scale_batch_stride,
+    value_scale_head_stride,
     position_batch_stride,
     position_head_stride,
     ROTARY_DIM: tl.constexpr,
+    GROUP_SIZE: tl.constexpr,
+    KEY_BITS: tl.constexpr,
+    VALUE_BITS: tl.constexpr,
     GROUPS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     PADDED_GROUPS: tl.constexpr,
@@ -94,13 +153,26 @@ def _rope_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments hav
     # RoPE adds to each dimension its partner half a rotation away; after ROTARY_DIM nothing turns.
     half: tl.constexpr = ROTARY_DIM // 2
     turns = dim < ROTARY_DIM
+    is_there = dim < HEAD_DIM
     partner = tl.where(dim < half, dim + half, dim - half)
 
     query, query_offs, query_mask = load_query(
         query_ptr, row, kv_head, num_kv_heads, GROUPS, HEAD_DIM, PADDED_GROUPS, PADDED_DIM, IN_FLOAT32
     )
 
-    first = row.to(tl.int64) * batch_stride + kv_head.to(tl.int64) * head_stride
+    if KEY_BITS > 0:
+        frame = kv_head * HEAD_DIM
+        mean = tl.load(mean_ptr + frame + dim, mask=is_there, other=0.0)
+        spread = tl.load(spread_ptr + frame + dim, mask=is_there, other=0.0)
+        partner_mean = tl.load(mean_ptr + frame + partner, mask=turns, other=0.0)
+        partner_spread = tl.load(spread_ptr + frame + partner, mask=turns, other=0.0)
+
+    # The rows and the head are counted in 64 bits: a buffer may have more numbers than 32 bits count.
+    wide_row, wide_head = row.to(tl.int64), kv_head.to(tl.int64)
+    first_key = key_ptr + wide_row * key_batch_stride + wide_head * key_head_stride
+    first_value = value_ptr + wide_row * value_batch_stride + wide_head * value_head_stride
+    key_scales = key_scale_ptr + wide_row * key_scale_batch_stride + wide_head * key_scale_head_stride
+    value_scales = value_scale_ptr + wide_row * value_scale_batch_stride + wide_head * value_scale_head_stride
     first_position = row * position_batch_stride + kv_head * position_head_stride
     maximum = tl.full([PADDED_GROUPS], float("-inf"), dtype=tl.float32)
     total = tl.zeros([PADDED_GROUPS], dtype=tl.float32)
@@ -108,16 +180,17 @@ def _rope_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments hav
     for start in range(0, num_slots, TILE):
         slot = start + tile
         mask = slot < num_slots
-        tile_mask = mask[:, None] & (dim < HEAD_DIM)[None, :]
+        keys = _widened(first_key, key_scales, slot, mask, dim, is_there, KEY_BITS, GROUP_SIZE, HEAD_DIM)
+        partners = _widened(first_key, key_scales, slot, mask, partner, turns, KEY_BITS, GROUP_SIZE, HEAD_DIM)
+        values = _widened(first_value, value_scales, slot, mask, dim, is_there, VALUE_BITS, GROUP_SIZE, HEAD_DIM)
+        if KEY_BITS > 0:
+            keys = keys * spread[None, :] + mean[None, :]
+            partners = partners * partner_spread[None, :] + partner_mean[None, :]
+        # Dimensions from ROTARY_DIM on, and slots that the mask leaves out, stay.
+        angle = tl.load(position_ptr + first_position + slot, mask=mask, other=0)[:, None] * ROTARY_DIM + dim[None, :]
         turn_mask = mask[:, None] & turns[None, :]
-        offs = first + slot[:, None] * HEAD_DIM
-        keys = tl.load(key_ptr + offs + dim[None, :], mask=tile_mask, other=0.0).to(tl.float32)
-        partners = tl.load(key_ptr + offs + partner[None, :], mask=turn_mask, other=0.0).to(tl.float32)
-        position = tl.load(position_ptr + first_position + slot, mask=mask, other=0)
-        rotated = turned(keys, partners, position, cos_ptr, sin_ptr, mask, ROTARY_DIM, PADDED_DIM)
-        values = tl.load(value_ptr + offs + dim[None, :], mask=tile_mask, other=0.0)
-        if IN_FLOAT32:
-            values = values.to(tl.float32)
-        keys = rotated.to(query.dtype)
+        cos = tl.load(cos_ptr + angle, mask=turn_mask, other=1.0).to(tl.float32)
+        sin = tl.load(sin_ptr + angle, mask=turn_mask, other=0.0).to(tl.float32)
+        keys, values = (keys * cos + partners * sin).to(query.dtype), values.to(query.dtype)
         maximum, total, out = add_tile(query, keys, values, mask[None, :], scale, maximum, total, out)
     tl.store(out_ptr + query_offs, (out / total[:, None]).to(out_ptr.dtype.element_ty), mask=query_mask)

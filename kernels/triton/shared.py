@@ -1,37 +1,15 @@
-"""Functions that several Triton kernels of attention share; they call them, and Triton writes it out in each of them.
+"""Functions that several Triton kernels of attention share; Triton writes them out in each of these."""
 
-Triton is imported with the first call.
-"""
+# mypy: disable-error-code="untyped-decorator"
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, NamedTuple
-
-tl: Any = None  # triton.language, from the first call on; the functions look it up here
+import triton
+import triton.language as tl
 
 
-class Shared(NamedTuple):
-    """`triton.jit` of each function."""
-
-    load_query: Any
-    widened: Any
-    turned: Any
-    add_tile: Any
-
-
-@cache
-def shared() -> Shared:
-    """The functions; the same objects every time."""
-    global tl
-    import triton
-    import triton.language
-
-    tl = triton.language
-    return Shared(triton.jit(_load_query), triton.jit(_widened), triton.jit(_turned), triton.jit(_add_tile))
-
-
-def _load_query(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
+@triton.jit
+def load_query(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
     query_ptr,
     row,
     kv_head,
@@ -54,46 +32,8 @@ def _load_query(  # type: ignore[no-untyped-def]  # the arguments have the types
     return query, offs, mask
 
 
-def _widened(  # type: ignore[no-untyped-def]
-    codes_ptr,
-    scales_ptr,
-    slot,
-    slots,
-    dim,
-    dims,
-    FOUR: tl.constexpr,
-    GROUP_SIZE: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-):
-    """The numbers `dim` of the vectors in `slot` as float32, and 0 where one of the masks `slots` and `dims` is not
-    set: in 8 bits a scale for each vector; in 4 two numbers a byte, half a vector apart, with the step and the smallest
-    number of each group of GROUP_SIZE."""
-    mask = slots[:, None] & dims[None, :]
-    if FOUR:
-        middle: tl.constexpr = HEAD_DIM // 2
-        group = slot[:, None] * (2 * (HEAD_DIM // GROUP_SIZE)) + (dim // GROUP_SIZE * 2)[None, :]
-        step = tl.load(scales_ptr + group, mask=mask, other=0.0).to(tl.float32)
-        low = tl.load(scales_ptr + group + 1, mask=mask, other=0.0).to(tl.float32)
-        pair = tl.load(codes_ptr + slot[:, None] * middle + (dim % middle)[None, :], mask=mask, other=0).to(tl.int32)
-        wide = ((pair >> (dim // middle * 4)[None, :]) & 15).to(tl.float32) * step + low
-    else:
-        code = tl.load(codes_ptr + slot[:, None] * HEAD_DIM + dim[None, :], mask=mask, other=0)
-        wide = code.to(tl.float32) * tl.load(scales_ptr + slot, mask=slots, other=0.0)[:, None]
-    return wide
-
-
-def _turned(keys, partners, position, cos_ptr, sin_ptr, mask, ROTARY_DIM: tl.constexpr, PADDED_DIM: tl.constexpr):  # type: ignore[no-untyped-def]
-    """RoPE of float32 keys (TILE, PADDED_DIM) at positions (TILE,): each dimension turns with its partner half a
-    rotation away; those from ROTARY_DIM on, and slots that the mask leaves out, stay."""
-    dim = tl.arange(0, PADDED_DIM)
-    angle = position[:, None] * ROTARY_DIM + dim[None, :]
-    turns = mask[:, None] & (dim < ROTARY_DIM)[None, :]
-    cos = tl.load(cos_ptr + angle, mask=turns, other=1.0).to(tl.float32)
-    sin = tl.load(sin_ptr + angle, mask=turns, other=0.0).to(tl.float32)
-    return keys * cos + partners * sin
-
-
-def _add_tile(query, keys, values, visible, scale, maximum, total, out):  # type: ignore[no-untyped-def]
+@triton.jit
+def add_tile(query, keys, values, visible, scale, maximum, total, out):  # type: ignore[no-untyped-def]
     """Add slots to the online softmax (arXiv 1805.02867): with the running maximum m, the sum l of exp(s - m) and the
     sum o of exp(s - m) v, m' = max(m, max s); l and o scale by exp(m - m') before exp(s - m') and exp(s - m') v are
     added. What no row may see adds nothing.

@@ -1,17 +1,13 @@
-"""The Triton kernel of `store_token_`: one launch where torch takes eight.
+"""The Triton kernel of `store_token_`: one launch where torch takes eight."""
 
-Triton is imported with the first call.
-"""
+# mypy: disable-error-code="untyped-decorator"
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
+import triton
+import triton.language as tl
 from ondevice.kernels.triton.tiles import power_of_two
 from torch import Tensor
-
-tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
 
 
 def store(
@@ -35,7 +31,7 @@ def store(
     assert keys.stride() == values.stride() == rotated.stride()
     assert keys.stride(3) == 1
     out = query_keys.new_empty((1, num_heads, 1, head_dim))
-    compiled()[(num_both + num_kv_heads,)](
+    store_token_kernel[(num_both + num_kv_heads,)](
         query_keys,
         new_values,
         cos,
@@ -60,18 +56,8 @@ def store(
     return out
 
 
-@cache
-def compiled() -> Any:
-    """`triton.jit` of the kernel."""
-    global tl
-    import triton
-    import triton.language
-
-    tl = triton.language
-    return triton.jit(_store_kernel)
-
-
-def _store_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
+@triton.jit
+def store_token_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
     query_key_ptr,
     new_value_ptr,
     cos_ptr,

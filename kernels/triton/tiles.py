@@ -1,4 +1,4 @@
-"""Sizes for which the Triton kernels of decode attention are compiled."""
+"""Sizes for which the Triton kernels are compiled."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from typing import Any
 
 import torch
 from ondevice.kernels.backend import is_interpreted
+
+# Of the layout that `kernels.int4` tells of.
+TILE_ROWS = 8
+GROUP_SIZE = 32  # inputs that share scale and zero
+MIDDLE = 8  # the code whose weight is the zero
 
 _TILE_BYTES = 16384  # of keys held at once; as much again of values
 

@@ -15,7 +15,6 @@ from ondevice.events import AnswerFinished
 from ondevice.library.library import Entry
 from ondevice.serving.job_events import Failed, JobEvent, Opened, Saved
 from ondevice.serving.jobs import Job, Jobs
-from ondevice.serving.uploads import Upload
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Workspace
 
@@ -56,23 +55,21 @@ class Documents:
         if visitor is not None:
             self._jobs.close(visitor, workspace)
 
-    def open(self, workspace: Workspace, upload: Upload, password: str) -> None:
-        """Open an uploaded file in a claimed workspace, which is closed if that fails or is stopped.
+    def open(self, workspace: Workspace, job: Job) -> None:
+        """Go through a job that opens a document in a claimed workspace, which is closed if that fails or is stopped.
 
         Raises:
-            DocumentError: as `extract`.
+            DocumentError, PotError, PotMismatch, LibraryError: as the job.
             ApiError: it was stopped.
         """
-        self._open(workspace, self._jobs.open(workspace, upload, password))
-
-    def reopen(self, workspace: Workspace, entry: Entry) -> None:
-        """Open a saved document in a claimed workspace, which is closed if that fails or is stopped.
-
-        Raises:
-            PotError, PotMismatch, LibraryError: as `Library.open`.
-            ApiError: it was stopped.
-        """
-        self._open(workspace, self._jobs.reopen(workspace, entry))
+        try:
+            _end_of(job)
+        finally:
+            is_gone = workspace.document is None or workspace.stop.is_set()
+            if is_gone:  # no client knows its id
+                self.close(workspace)
+        if is_gone:
+            raise ApiError(499, "stopped", "Opening was stopped")
 
     def restore_workspace(self, workspace: Workspace) -> None:
         """Go on with a document that was kept on disk, in a claimed workspace.
@@ -93,16 +90,6 @@ class Documents:
         if not isinstance(end, Saved):
             raise PotError("It was stopped while it stood in line", fix="Try again.")
         return end.entry
-
-    def _open(self, workspace: Workspace, job: Job) -> None:
-        try:
-            _end_of(job)
-        finally:
-            is_gone = workspace.document is None or workspace.stop.is_set()
-            if is_gone:  # no client knows its id
-                self.close(workspace)
-        if is_gone:
-            raise ApiError(499, "stopped", "Opening was stopped")
 
     def _visitor(self) -> Visitor | None:
         """The visitor, with what is kept of its documents; None: it has none."""

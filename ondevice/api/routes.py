@@ -27,7 +27,7 @@ from ondevice.config import ANSWERING, READING, by_key, with_choices, with_value
 from ondevice.errors import ConfigError, NotInLibrary, OndeviceError, PotError
 from ondevice.events import MAX_NOTES
 from ondevice.library.library import Entry, clean_title
-from ondevice.serving.jobs import Jobs
+from ondevice.serving.jobs import Job, Jobs
 from ondevice.serving.login import Login
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.uploads import Uploads
@@ -150,8 +150,12 @@ class Api:
         except OndeviceError:
             upload.discard()
             raise
-        await unless_gone(request, lambda: self._opened.open(workspace, upload, password), workspace.request_stop)
+        await self._go(request, workspace, self._jobs.open(workspace, upload, password))
         return JSONResponse(_card(workspace), 201)
+
+    async def _go(self, request: Request, workspace: Workspace, job: Job) -> None:
+        """Open a document in a new workspace, unless the client goes before."""
+        await unless_gone(request, lambda: self._opened.open(workspace, job), workspace.request_stop)
 
     def _new_workspace(self, name: str) -> Workspace:
         try:
@@ -253,7 +257,7 @@ class Api:
                 404, "model_not_found", "There is no such document", "`GET /v1/models` lists them."
             ) from error
         workspace = self._new_workspace(entry.title)
-        await unless_gone(request, lambda: self._opened.reopen(workspace, entry), workspace.request_stop)
+        await self._go(request, workspace, self._jobs.reopen(workspace, entry))
         self._from_library[entry.id] = workspace.id
         return workspace
 
@@ -271,7 +275,7 @@ class Api:
     async def _reopen(self, request: Request) -> Response:
         entry = await run_in_threadpool(self._jobs.library.find, request.path_params["id"])
         workspace = self._new_workspace(entry.title)
-        await unless_gone(request, lambda: self._opened.reopen(workspace, entry), workspace.request_stop)
+        await self._go(request, workspace, self._jobs.reopen(workspace, entry))
         return JSONResponse(_card(workspace), 201)
 
     async def _rename(self, request: Request) -> Response:
@@ -320,10 +324,10 @@ def _claim(workspace: Workspace) -> None:
 
 def _card(workspace: Workspace) -> dict[str, Any]:
     """Facts of an open document, as JSON."""
-    document, pages, session = workspace.document, workspace.page_table, workspace.session
+    document, session = workspace.document, workspace.session
     phase = _KEPT if workspace.is_away and workspace.activity is None else workspace.phase.value
     card: dict[str, Any] = {"id": workspace.id, "name": workspace.name, "phase": phase}
-    if document is None or pages is None:
+    if document is None:
         return card
     missing = [page for page in document.pages if page.problem_code]
     return card | {
@@ -331,7 +335,7 @@ def _card(workspace: Workspace) -> dict[str, Any]:
         "unit": document.unit,
         "num_pages": document.num_pages,
         "size_bytes": document.size_bytes,
-        "num_tokens": pages.num_tokens,
+        "num_tokens": workspace.num_tokens,
         "num_read": session.context.num_read if session is not None else 0,
         "pot_bytes": workspace.pot_bytes,
         "pages_without_text": [

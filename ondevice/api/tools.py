@@ -26,7 +26,7 @@ from ondevice.serving.exchanges import Exchange
 from ondevice.serving.job_events import Failed, JobEvent
 from ondevice.serving.jobs import Job, Jobs
 from ondevice.serving.question_queue import Asked
-from ondevice.serving.shelf_state import Said, ShelfWork
+from ondevice.serving.shelf_state import ShelfAnswered, ShelfWork
 from ondevice.serving.shelving import Request, ask_several, member_of
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Workspace
@@ -71,7 +71,7 @@ class Running:
 
 
 class Tools:
-    """The tools of one assistant.
+    """The tools of one assistant, whom the first paragraph of each description is written for.
 
     Args:
         jobs: what can be done with a document.
@@ -89,8 +89,8 @@ class Tools:
         self._several = ShelfWork()
 
     def open(self, path: str = "", text: str = "", entry: str = "", password: str = "") -> dict[str, Any]:
-        """Open a file, a text, or a saved document by its id; the first two are read then, in the background, where the
-        library has no such reading of them.
+        """Open a document and begin to read it: a `path` on this machine (PDF, Word, EPUB, web page, Markdown, text),
+        a `text`, or the `entry` id of one saved earlier, which needs no reading. Returns its id at once.
 
         Raises:
             DocumentError: it cannot be opened, or not exactly one of the three is given.
@@ -121,13 +121,14 @@ class Tools:
         return self._card(workspace)
 
     def status(self, document: str = "") -> dict[str, Any]:
-        """Progress of one document, or of all that are open."""
+        """Progress of a document, by its id; without one, of all that are open."""
         if document:
             return self._card(self._find(document))
         return {"documents": [self._card(workspace) for workspace in self._documents.all()]}
 
     def ask(self, document: str, question: str) -> dict[str, Any]:
-        """The answer to a question, or what there is of it so far; the same call again waits for the rest.
+        """Ask a question about a document that is open. The answer comes with the passages it looked at, and with the
+        numbers, names and quotations of it that stand nowhere in the document.
 
         Raises:
             PotError: there is no question, it cannot be answered, or another one is being answered.
@@ -157,7 +158,7 @@ class Tools:
         return {"state": "answered"} | _answer(workspace.exchanges[-1])
 
     def passages(self, document: str) -> dict[str, Any]:
-        """The passages that the last answer rests on."""
+        """The passages of a document, with their pages, that the last answer looked at more than any text would."""
         workspace = self._find(document)
         if not workspace.exchanges:
             raise PotError("Nothing has been asked about this document yet", fix="Ask something first.")
@@ -165,15 +166,18 @@ class Tools:
         return {"question": last.question} | {name: _answer(last)[name] for name in ("passages", "note")}
 
     def read_pages(self, document: str, first: int, last: int, cursor: int = 0) -> dict[str, Any]:
-        """The text of some pages, as in `page_texts`."""
+        """The text of a document from one page to another, word for word, at most 4,000 tokens; `next_cursor`, where
+        there is one, gets the rest. No model is asked, and the document need not be read yet."""
         return page_texts(self._text(document), first, last, cursor)
 
     def find(self, document: str, words: str, cursor: int = 0) -> dict[str, Any]:
-        """The places of some words, as in `found`."""
+        """All places of a word or a phrase in a document, with their pages and what is around them, and how many there
+        are. No model is asked, and the document need not be read yet."""
         return found(self._text(document), words, cursor)
 
     def scan(self, document: str, question: str) -> dict[str, Any]:
-        """All findings of a kind in a document, or the progress of the scan; the same call again waits for the rest.
+        """Find everything of a kind in a document ("list all ...", "how many ..."): the question is asked on every
+        piece of it. Takes longer than reading; each finding comes with its pages and sentence.
 
         Raises:
             PotError: there is no question, or the document is at other work.
@@ -191,17 +195,18 @@ class Tools:
         if running.error is not None:
             del self._running[workspace.id]
             raise running.error
-        scanning = workspace.scanning
-        if scanning is None:  # in line
+        scan = workspace.scan
+        if scan is None:  # in line
             return self._card(workspace) | {"hint": "It is in line. The same call again waits for it."}
-        told = report(scanning.scan, scanning.seconds)
+        told = report(scan)
         if not is_done:
             return {"state": "scanning", "count": told["count"], "ledger": told["ledger"], "hint": _AGAIN}
         del self._running[workspace.id]
-        return {"state": "scanned"} | told | {"account": account(scanning.scan, scanning.seconds)}
+        return {"state": "scanned"} | told | {"account": account(scan)}
 
-    def ask_several(self, documents: Sequence[str], question: str, each: bool = False) -> dict[str, Any]:
-        """One question to several open documents, side by side or each by itself; the same call again waits.
+    def ask_several(self, documents: list[str], question: str, each: bool = False) -> dict[str, Any]:
+        """Ask one question of several documents that are open and read, by their ids: those that it points to are laid
+        side by side and answer together, or with `each` every one by itself. Passages name document and page.
 
         Raises:
             PotError: as `ask_several` of the jobs, or another such question is being answered.
@@ -226,7 +231,7 @@ class Tools:
         return {"state": "answered", "note": turn.note, "answers": [_said(one) for one in turn.answers]}
 
     def library(self) -> dict[str, Any]:
-        """The saved documents, the newest first."""
+        """The documents that were read and saved on this machine."""
         loaded = self._jobs.engine.loaded
         return {
             "entries": [_entry(entry) | {"problem": entry.misfit(loaded)} for entry in self._jobs.library.entries()]
@@ -255,20 +260,17 @@ class Tools:
 
     def _text(self, document: str) -> DocumentTokens:
         workspace = self._find(document)
-        tokens = workspace.tokens
-        if tokens is None and workspace.session is not None:
-            tokens = workspace.session.context.tokens
-        if tokens is None:
+        if workspace.tokens is None:
             raise PotError("Its text is not there yet", where=workspace.name, fix="`status` says how far it is.")
-        return tokens
+        return workspace.tokens
 
     def _card(self, workspace: Workspace) -> dict[str, Any]:
         running, telemetry = self._running.get(workspace.id), workspace.telemetry
         card: dict[str, Any] = {"id": workspace.id, "name": workspace.name, "state": workspace.phase.value}
-        if workspace.page_table is not None and workspace.document is not None:
+        if workspace.document is not None:
             card |= {
                 "num_pages": workspace.document.num_pages,
-                "num_tokens": workspace.page_table.num_tokens,
+                "num_tokens": workspace.num_tokens,
                 "num_read": telemetry.num_passed,
             }
         if telemetry.eta_seconds and running is not None and not running.wait(0):
@@ -291,7 +293,7 @@ def _answer(exchange: Exchange) -> dict[str, Any]:
     }
 
 
-def _said(said: Said) -> dict[str, Any]:
+def _said(said: ShelfAnswered) -> dict[str, Any]:
     passages = [{"document": one.name, one.unit: one.page, "text": one.text} for one in said.passages]
     fields = {"document": said.name, "answer": said.text, "passages": passages, "account": said.account}
     return fields | ({"problem": said.problem} if said.problem else {})

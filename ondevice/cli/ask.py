@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ondevice.cli.keeping import Keeper
+from ondevice.cli.opening import STREAM, open_document
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.reuse import ReadAgain
@@ -23,7 +25,6 @@ from ondevice.config import option_name
 from ondevice.errors import ConfigError, OndeviceError
 
 if TYPE_CHECKING:
-    from ondevice.cli.keeping import Keeper
     from ondevice.config import EngineConfig
     from ondevice.decode.prompt import Turn
     from ondevice.documents import Document
@@ -89,7 +90,7 @@ def ask(
             only = given[0] if len(given) == 1 and not interactive and save is None else ""
             config = options.config(answers.config(), question=only)
             found = _open(document, config, password_stdin, display, seconds)
-            keeper = _keeper(*found, is_on=resume)
+            keeper = Keeper(*found, is_on=resume)
             # A reading for any question answers one, too.
             same = () if read_again else (config, options.config(answers.config()))
             session, is_read = _open_session(*found, keeper, save, same, display, seconds)
@@ -102,7 +103,9 @@ def ask(
         unsaved = None if save is None else _save(session, save, keeper)
         for notice in session.notices:
             say(notice)
-        typed = _typed(document) if interactive else iter(())
+        from ondevice.cli.conversation import typed_questions
+
+        typed = typed_questions(document == STREAM) if interactive else iter(())
         finished = _converse(session, given, typed, early, display, remembers=answers.remember)
         if keeper is not None and unsaved is None:
             keeper.remove()
@@ -119,8 +122,6 @@ def _open(
     name: str, config: EngineConfig, password_stdin: bool, display: ProgressDisplay, seconds: dict[str, float]
 ) -> tuple[Engine, Document]:
     """The model and the document; fills in the seconds of each stage."""
-    from ondevice.cli.opening import open_document
-
     threading.Thread(target=import_module, args=("ondevice.session.engine",)).start()  # while another process extracts
     with _timed(seconds, "extract_seconds"):
         document = open_document(name, password_stdin, display)
@@ -129,12 +130,6 @@ def _open(
     if config.pot.method.observes == "catalyst" and config.pot.catalyst == "question":
         say("Reading with the question in mind (--catalyst general reads for any question).")
     return engine, document
-
-
-def _keeper(engine: Engine, document: Document, *, is_on: bool) -> Keeper:
-    from ondevice.cli.keeping import Keeper
-
-    return Keeper(engine, document, is_on=is_on)
 
 
 def _open_session(
@@ -214,13 +209,6 @@ def _save(session: Session, path: Path, keeper: Keeper | None) -> OndeviceError 
         return error
     say(f"Saved {path} ({words.size(path.stat().st_size)}); ask it with: ondevice ask {path} QUESTION")
     return None
-
-
-def _typed(document: str) -> Iterator[str]:
-    from ondevice.cli.conversation import typed_questions
-    from ondevice.cli.opening import STREAM
-
-    return typed_questions(document == STREAM)
 
 
 def _answer_given(

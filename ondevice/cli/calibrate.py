@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +9,9 @@ from typing import Annotated
 import typer
 
 from ondevice.cli.opening import open_document
-from ondevice.cli.options import AsJson, OutFile, PotOptions
+from ondevice.cli.options import AsJson, PotOptions
 from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.running import command_line, empty_result, load_engine
+from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import err, errors_shown, out, print_json, say
 from ondevice.config import DEFAULT_MODEL, EngineConfig
 
@@ -25,30 +24,24 @@ def calibrate(
     text: Annotated[Path, typer.Option(help="What to read: a text like those that will be read.")],
     error: Annotated[float, typer.Option(help="Relative error of a head's output, in 99 of 100 tokens.")] = 0.1,
     tokens: Annotated[int, typer.Option(help="Read only its beginning.")] = 12_288,
-    out_file: OutFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Find for every head the threshold of --art that reads least at a given error, and keep it beside the model."""
     with errors_shown(as_json), ProgressDisplay(err()) as display:
         from ondevice.decode.calibration import store
         from ondevice.planning import calibrate as thresholds
-        from ondevice.planning.generated_text import beginning
-        from ondevice.result import write_result
 
         engine = load_engine(thresholds.calibration_config(_settings(options)), display)
-        empty = empty_result(engine, command_line(sys.argv[1:]))
-        document = beginning(open_document(str(text), False, display), tokens, engine.loaded.tokenizer)
+        document = thresholds.beginning(open_document(str(text), False, display), tokens, engine.loaded.tokenizer)
         found = thresholds.calibrate(engine, document, error, display.stage)
         store(engine.loaded.fingerprint, engine.config.art, engine.config.pot, found.rules)
         display.clear()
         summary = thresholds.summary_of(found)
-        result = replace(empty, rows=thresholds.rows_of(found), summary=summary, complete=True)
-        if out_file is not None:
-            write_result(out_file, result)
         for key, value in summary.items():
             out().print(f"{key}: {value:.3g}")
         if as_json:
-            print_json(result.to_dict())
+            taus = [rule.tau for rule in found.rules]
+            print_json({"config": engine.config.to_dict(), "thresholds": taus, "summary": summary})
         left = 1 - summary["share_of_blocks_read"]
         say(f"--art takes these thresholds from now on; on this text they leave {left:.0%} of the pot unread.")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import shutil
-import socket
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -14,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ondevice.cli.app import PORT
-from ondevice.cli.examine_gpu import gpu_findings
-from ondevice.cli.finding import Finding, State
+from ondevice.cli.examine_gpu import Finding, State, gpu_findings
 from ondevice.cli.terminal import errors_shown, out, print_json
+from ondevice.errors import ConfigError
+from ondevice.serving.address import require_port
 
 if TYPE_CHECKING:
     from ondevice.model.loading.recommend import Recommendation
@@ -131,13 +131,11 @@ def _offline() -> Finding:
 
 def _port(port: int) -> Finding:
     """Check that the app could listen where it does by default."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what has just ended does not count
-        try:
-            tried.bind(("127.0.0.1", port))
-        except OSError:
-            text = f"another program listens at port {port}, perhaps the app"
-            return Finding("port", "advice", text, "ondevice app --port 0")
+    try:
+        require_port("127.0.0.1", port)
+    except ConfigError:
+        text = f"another program listens at port {port}, perhaps the app"
+        return Finding("port", "advice", text, "ondevice app --port 0")
     return Finding("port", "good", f"{port} is free for the app")
 
 

@@ -1,17 +1,32 @@
-"""Findings of `ondevice doctor` about GPUs: driver, CUDA and torch go together, and Triton can compile."""
+"""Findings of `ondevice doctor`, and those about GPUs: driver, CUDA and torch go together, and Triton can compile."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from ondevice.cli.finding import Finding
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from ondevice.machine.graphics import Graphics
 
+State = Literal["good", "missing", "advice", "failure"]
 _BUILT_FOR = re.compile(r"(sm|compute)_(\d+)(\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check: its subject and what was found.
+
+    Attributes:
+        state: a failure keeps something from working that this machine could do; what is missing is not needed by all.
+        fix: a command or a sentence, "" where nothing is to be done.
+    """
+
+    topic: str
+    state: State
+    text: str
+    fix: str = ""
 
 
 def gpu_findings(found: Graphics, *, is_usable: bool) -> Iterator[Finding]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,61 +96,33 @@ def folders_of(roots: Sequence[Path] | None) -> list[Path]:
 
 
 def server_of(tools: Tools, server: MCPServer) -> MCPServer:
-    """A server with the tools; what they refuse is told in a sentence that says what to do."""
-
-    async def open(path: str = "", text: str = "", entry: str = "", password: str = "") -> dict[str, Any]:
-        """Open a document and begin to read it: a `path` on this machine (PDF, Word, EPUB, web page, Markdown, text),
-        a `text`, or the `entry` id of one saved earlier, which needs no reading. Returns its id at once."""
-        return await _told(lambda: tools.open(path, text, entry, password))
-
-    async def status(document: str = "") -> dict[str, Any]:
-        """Progress of a document, by its id; without one, of all that are open."""
-        return await _told(lambda: tools.status(document))
-
-    async def ask(document: str, question: str) -> dict[str, Any]:
-        """Ask a question about a document that is open. The answer comes with the passages it looked at, and with the
-        numbers, names and quotations of it that stand nowhere in the document."""
-        return await _told(lambda: tools.ask(document, question))
-
-    async def passages(document: str) -> dict[str, Any]:
-        """The passages of a document, with their pages, that the last answer looked at more than any text would."""
-        return await _told(lambda: tools.passages(document))
-
-    async def read_pages(document: str, first: int, last: int, cursor: int = 0) -> dict[str, Any]:
-        """The text of a document from one page to another, word for word, at most 4,000 tokens; `next_cursor`, where
-        there is one, gets the rest. No model is asked, and the document need not be read yet."""
-        return await _told(lambda: tools.read_pages(document, first, last, cursor))
-
-    async def find(document: str, words: str, cursor: int = 0) -> dict[str, Any]:
-        """All places of a word or a phrase in a document, with their pages and what is around them, and how many there
-        are. No model is asked, and the document need not be read yet."""
-        return await _told(lambda: tools.find(document, words, cursor))
-
-    async def library() -> dict[str, Any]:
-        """The documents that were read and saved on this machine."""
-        return await _told(tools.library)
-
-    async def ask_several(documents: list[str], question: str, each: bool = False) -> dict[str, Any]:
-        """Ask one question of several documents that are open and read, by their ids: those that it points to are laid
-        side by side and answer together, or with `each` every one by itself. Passages name document and page."""
-        return await _told(lambda: tools.ask_several(documents, question, each))
-
-    async def scan(document: str, question: str) -> dict[str, Any]:
-        """Find everything of a kind in a document ("list all ...", "how many ..."): the question is asked on every
-        piece of it. Takes longer than reading; each finding comes with its pages and sentence."""
-        return await _told(lambda: tools.scan(document, question))
-
-    for tool in (open, status, ask, passages, read_pages, find, ask_several, scan, library):
-        server.add_tool(tool)
+    """A server with the tools, whose descriptions are the first paragraphs of their own."""
+    offered = (
+        tools.open,
+        tools.status,
+        tools.ask,
+        tools.passages,
+        tools.read_pages,
+        tools.find,
+        tools.ask_several,
+        tools.scan,
+        tools.library,
+    )
+    for tool in offered:
+        server.add_tool(_told(tool), description=(inspect.getdoc(tool) or "").partition("\n\n")[0])
     return server
 
 
-async def _told(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The result of a tool, from a thread: the protocol is spoken meanwhile."""
+def _told(tool: Callable[..., dict[str, Any]]) -> Callable[..., Awaitable[dict[str, Any]]]:
+    """The tool in a thread, for the protocol is spoken meanwhile; what it refuses is told in a sentence."""
     from mcp.server.mcpserver.exceptions import ToolError
     from starlette.concurrency import run_in_threadpool
 
-    try:
-        return await run_in_threadpool(call)
-    except OndeviceError as error:
-        raise ToolError(str(error)) from error
+    @functools.wraps(tool)
+    async def told(**given: Any) -> dict[str, Any]:
+        try:
+            return await run_in_threadpool(tool, **given)
+        except OndeviceError as error:
+            raise ToolError(str(error)) from error
+
+    return told

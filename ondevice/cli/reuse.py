@@ -34,13 +34,12 @@ def from_library(engine: Engine, session: Session, *configs: EngineConfig) -> Se
     Returns:
         None: there is none.
     """
-    from ondevice.library.content_address import entry_with
     from ondevice.library.library import Library
 
     tokens, library = session.context.tokens, Library()
     if not tokens.keeps_text:
         return None
-    found = (entry_with(library, engine.loaded, tokens, config) for config in configs)
+    found = (library.read_alike(engine.loaded, tokens.document, config) for config in configs)
     if (entry := next((one for one in found if one is not None), None)) is None:
         return None
     named = f"The library holds this document, read with these settings ({_named(entry)})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,14 +56,13 @@ def scan(
             engine = load_engine(options.config(), display)
             from ondevice.scan.scan import Scan
 
-            one, began = Scan(engine, opened, question, chunk=chunk), time.perf_counter()
+            one = Scan(engine, opened, question, chunk=chunk)
             _run(one, display)
-        seconds = time.perf_counter() - began
-        _show(one, seconds)
+        _show(one)
         if as_json:
             from ondevice.scan.account import report
 
-            print_json(report(one, seconds))
+            print_json(report(one))
         if not one.is_complete:
             raise typer.Exit(EXIT_INTERRUPTED)
 
@@ -84,7 +82,6 @@ def _run(one: Scan, display: ProgressDisplay) -> None:
     from ondevice.cli.conversation import stopping
     from ondevice.scan.scan import ChunkScanned
 
-    began = time.perf_counter()
     try:
         with stopping(one):
             for event in one.run():
@@ -92,7 +89,7 @@ def _run(one: Scan, display: ProgressDisplay) -> None:
                     display.apply(event)
                     continue
                 share = event.num_read / event.num_total
-                left = (time.perf_counter() - began) * (1 - share) / share
+                left = one.seconds * (1 - share) / share
                 display.stage(
                     "Scanning",
                     share,
@@ -103,7 +100,7 @@ def _run(one: Scan, display: ProgressDisplay) -> None:
         raise Interrupted("Stopped.") from None
 
 
-def _show(one: Scan, seconds: float) -> None:
+def _show(one: Scan) -> None:
     """Findings to standard output, the account of them to standard error."""
     from ondevice.scan.account import account, pages_of
 
@@ -115,7 +112,7 @@ def _show(one: Scan, seconds: float) -> None:
         quoted = f": {first}" if first != finding.text else ""
         on = f"{unit}{'s' if len(pages) > 1 else ''} {words.ranges(pages, _MOST_PAGES)}"
         print(printable(f"{number}. {' '.join(finding.text.split())} ({on}){quoted}"))
-    for line in account(one, seconds):
+    for line in account(one):
         say(printable(line))
     for line in words.notes(one.tokens.notes, unit, 20):
         say(line, "yellow")

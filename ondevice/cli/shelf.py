@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ondevice.cli.ask import SAVED
+from ondevice.cli.keeping import Keeper
+from ondevice.cli.opening import STREAM, open_document
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.reuse import ReadAgain, from_library
@@ -19,7 +21,6 @@ from ondevice.documents.formats.table import SUFFIXES
 from ondevice.errors import ConfigError, DocumentError
 
 if TYPE_CHECKING:
-    from ondevice.cli.keeping import Keeper
     from ondevice.config import EngineConfig
     from ondevice.events import AnswerFinished
     from ondevice.session.engine import Engine
@@ -105,8 +106,6 @@ def _config(documents: Sequence[str], options: PotOptions, answers: AnswerOption
 def _open(engine: Engine, name: str, keepers: list[Keeper], *, read_again: bool) -> Session:
     """A session that has read a document, now or earlier; what keeps the reading joins the keepers."""
     from ondevice.cli.conversation import open_session, read_document
-    from ondevice.cli.keeping import Keeper
-    from ondevice.cli.opening import STREAM, open_document
     from ondevice.session.saving import load_session, reopened, saved_config
 
     if name == STREAM:

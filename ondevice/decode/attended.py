@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ondevice.context import Context
-from ondevice.kernels import attention_mass
+from ondevice.kernels.attention import attention_mass
 from ondevice.model.decoder import Decoder
 from ondevice.pot.host.chunks import UNIT_ROWS
 

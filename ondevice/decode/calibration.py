@@ -28,13 +28,6 @@ def calibrated(fingerprint: str, art: ArtConfig, pot: PotConfig) -> tuple[Termin
         return None
 
 
-def thresholds(fingerprint: str, art: ArtConfig, pot: PotConfig) -> str:
-    """Origin of an answer's thresholds: `named` by the settings, `calibrated` for the model, or `usual`."""
-    if art.published or art.tau is not None:
-        return "named"
-    return "calibrated" if calibrated(fingerprint, art, pot) is not None else "usual"
-
-
 def store(fingerprint: str, art: ArtConfig, pot: PotConfig, rules: tuple[Termination, ...]) -> Path:
     """Keep the rules of all layers for a model and pots that are distilled, or are not; returns the file.
 

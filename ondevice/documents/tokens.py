@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ondevice.documents.bounds import Room
-from ondevice.documents.pages import PageTable
 from ondevice.documents.token_state import check_tokens
 from ondevice.documents.types import Document, Page
+from ondevice.errors import EmptyDocument
 from ondevice.events import PageNote
 from ondevice.machine.memory import free_memory_bytes
 
@@ -90,6 +90,12 @@ class DocumentTokens:
             if not self._read_page():
                 return False
         return True
+
+    def require_text(self) -> None:
+        """Tokenise up to the first token; raises EmptyDocument where there is none."""
+        if not self.ensure(1):
+            what, fix = "There is no text in this document", "Scanned pages need OCR first."
+            raise EmptyDocument(what, where=self.document.name, fix=fix)
 
     def ids(self, start: int, stop: int) -> Int32Array:
         """Ids of tokens [start, stop), int32. A stream forgets the pages that end before `start`."""
@@ -178,11 +184,6 @@ class DocumentTokens:
     def page_number(self, index: int) -> int:
         """Number of the page at `index` (0-based)."""
         return self._page_numbers[index]
-
-    def page_table(self) -> PageTable:
-        """The pages seen so far."""
-        numbers, starts = np.array(self._page_numbers, np.uint32), np.array(self._page_starts, np.int64)
-        return PageTable(self._num_tokens, self.document.unit, numbers, starts)
 
     def _read_page(self) -> bool:
         page = next(self._pages, None)

@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 
 from ondevice.config import EngineConfig
+from ondevice.documents.types import Document
 from ondevice.errors import LibraryError, NotInLibrary, OndeviceError, PotError, PotMismatch
 from ondevice.files import data_dir, replacing, sync_folder
 from ondevice.library.index import LibraryIndex
@@ -30,6 +31,7 @@ from ondevice.library.shared_files import bytes_on_disk, share
 from ondevice.model.loading.load import LoadedModel
 from ondevice.pot.saving import BESIDE
 from ondevice.schema import SchemaError, loads, parse
+from ondevice.session.content_address import content_address
 from ondevice.session.engine import Engine, Session
 from ondevice.session.pot_header import renewed
 from ondevice.session.saving import load_session, reopened_as_chosen, save_session, saved_config
@@ -139,6 +141,11 @@ class Library:
             NotInLibrary: there is none of that id.
         """
         return _read_entry(self._path(entry_id))
+
+    def read_alike(self, loaded: LoadedModel, document: Document, config: EngineConfig) -> Entry | None:
+        """The newest entry with just this text, read with these settings; None: there is none."""
+        address = content_address(loaded, document, config)
+        return next((one for one in self.entries() if one.address == address and not one.misfit(loaded)), None)
 
     def save(
         self, session: Session, record: dict[str, Any], *, replaces: str | None = None, address: str = ""

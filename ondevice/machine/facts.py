@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import psutil
 import torch
 
-DIRTY = "-dirty"  # ends the commit of a checkout with uncommitted changes
 _PACKAGES = ("ondevice", "torch", "transformers", "tokenizers", "numpy")
 
 
@@ -43,26 +41,6 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide what is computed."""
     found = {name: installed_version(name) for name in _PACKAGES}
     return {"python": platform.python_version(), **{name: number for name, number in found.items() if number}}
-
-
-def commit() -> str:
-    """The commit of the checkout that runs, `DIRTY` after it when tracked files differ; "" outside a checkout. Where
-    ONDEVICE_COMMIT is set, what it says: for a copy of the files that was carried to another machine.
-    """
-    if named := os.environ.get("ONDEVICE_COMMIT"):
-        return named
-    root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():
-        return ""
-    try:
-        return _git(root, "rev-parse", "HEAD") + (DIRTY if _git(root, "diff", "HEAD", "--name-only") else "")
-    except (OSError, subprocess.SubprocessError):
-        return ""
-
-
-def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=20)
-    return done.stdout.strip()
 
 
 def _device_name(device: torch.device) -> str:

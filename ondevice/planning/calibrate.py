@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ondevice.config import ArtConfig, EngineConfig, GenerationConfig
-from ondevice.documents import Document
+from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.kernels.termination import Termination
 from ondevice.model.loading.progress import Progress, silent
+from ondevice.model.tokenizer import Tokenizer
 from ondevice.planning.recorded_queries import Reading, evenly, read_again, read_and_record
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 
 TAUS = (0.0, *(round(10 ** (exponent / 4), 6) for exponent in range(-14, 0)))  # never; 3e-4 to 0.6
@@ -39,6 +39,28 @@ class Calibration:
 def calibration_config(config: EngineConfig) -> EngineConfig:
     """The settings with which a text is read to choose thresholds: those given, but without a chat template."""
     return evenly(replace(config, generation=GenerationConfig(max_new_tokens=1, chat=False, num_sources=0)))
+
+
+def beginning(document: Document, num_tokens: int, tokenizer: Tokenizer) -> Document:
+    """The first `num_tokens` tokens of a document; a cut inside a word may shift the number by one.
+
+    Raises:
+        ConfigError: it is shorter.
+    """
+    pages: list[Page] = []
+    missing = num_tokens
+    for page in document.pages:
+        _, spans = tokenizer.encode(page.text)
+        if len(spans) >= missing:
+            pages.append(replace(page, text=page.text[: spans[missing - 1, 1]]))
+            return replace(document, pages=tuple(pages), num_pages=len(pages), size_bytes=None)
+        pages.append(page)
+        missing -= len(spans)
+    raise ConfigError(
+        f"The document has {num_tokens - missing:,} tokens, fewer than {num_tokens:,}",
+        where=document.name,
+        fix="Ask for fewer, or name a longer document.",
+    )
 
 
 def calibrate(engine: Engine, document: Document, error: float, report: Progress = silent) -> Calibration:
@@ -90,15 +112,6 @@ def _by_head(errors: Tensor, layers: Tensor, num_kv_heads: int) -> Tensor:
 def _loosest(is_within: Tensor) -> Tensor:
     """The last threshold before the first that fails, (num_layers, num_kv_heads) of (thresholds, ...)."""
     return (is_within.int().cumprod(dim=0).sum(dim=0) - 1).clamp(min=0)
-
-
-def rows_of(calibration: Calibration) -> tuple[Row, ...]:
-    """A row for each KV head: its threshold."""
-    return tuple(
-        row("ART", {"layer": layer, "KV head": head}, "tau", "", [tau])
-        for layer, rule in enumerate(calibration.rules)
-        for head, tau in enumerate(rule.tau if isinstance(rule.tau, tuple) else (rule.tau,))
-    )
 
 
 def summary_of(calibration: Calibration) -> dict[str, float]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ondevice.errors import DamagedPot
-from ondevice.kernels.codes import Coded, Frame, decode, decode_keys, encode
+from ondevice.kernels.codes import Coded, Frame, around, decode, decode_keys, encode
 from ondevice.kernels.pot_update import replace_slots_
 from ondevice.kernels.rope import rotate_half
 from ondevice.pot.saved_state import check_finite, check_names, take
@@ -154,16 +154,12 @@ class CodedSlots(Slots):
 
     def parts_of(self, layer: int, keys: Tensor, values: Tensor) -> list[Tensor]:
         """Keys before RoPE and values as `put_` takes them."""
-        frame = self._frame(layer)
-        around = (keys.float() - frame.mean[:, None]) / frame.spread[:, None]
+        keys = around(keys, self._frame(layer))
         if self._key_bits != self._value_bits:
-            (keys, key_scales), (values, value_scales) = (
-                encode(around, self._key_bits),
-                encode(values, self._value_bits),
-            )
-            return [keys, values, key_scales, value_scales]
+            pairs = encode(keys, self._key_bits), encode(values, self._value_bits)
+            return [part for both in zip(*pairs, strict=True) for part in both]
         # Both at once: for one token every call counts.
-        codes, scales = encode(torch.stack((around, values.float())), self._key_bits)
+        codes, scales = encode(torch.stack((keys, values.float())), self._key_bits)
         return [*codes.unbind(), *scales.unbind()]
 
     def keys_at(self, layer: int, at: At) -> Tensor:

@@ -11,27 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from importlib import resources
-from pathlib import Path
-from weakref import WeakKeyDictionary
+from typing import NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ondevice.errors import ModelError
-from ondevice.files import READABLE, replacing
 from ondevice.model.decoder import Decoder
-from ondevice.model.loading.cache_folder import cache_dir
 from ondevice.model.tokenizer import Tokenizer
-from ondevice.pot.learned_score import fit
-from ondevice.pot.positive import NotSolved
+from ondevice.pot.learned_score import NotSolved, fit
+from ondevice.prefill.measured_once import MeasuredOnce, first_ids
 from ondevice.prefill.repeat import repeat_peaks
 
-_TEXT = "lighthouse.md"
 _TOKENS, _ROOM = 1024, 640  # of half the text, or of twice as much, shares differ by about one part in ten
 NUM_SLOTS = _TOKENS + _ROOM  # of the pot that it is measured in
 PASS_SIZE = 512  # tokens of a pass, of the text and of its repetition
@@ -40,8 +30,7 @@ _PARTS = tuple(2 ** (-step / 2) for step in range(1, 13))  # of all slots that a
 _LEAST = 0.05  # of an even share, so that no head is left with nothing
 
 
-@dataclass(frozen=True, slots=True)
-class HeadBudgets:
+class HeadBudgets(NamedTuple):
     """Measurements of the heads of a model, on the CPU.
 
     Attributes:
@@ -53,55 +42,9 @@ class HeadBudgets:
     counts: Tensor
     weights: Tensor | None
 
-    def suit(self, decoder: Decoder) -> bool:
-        """True if they are those of a model of its shape."""
-        parts = decoder.parts
-        heads = len(parts.layers), parts.num_kv_heads
-        return (
-            self.counts.shape == (len(_PARTS), *heads)
-            and self.counts.dtype == torch.int32
-            and bool((self.counts >= 0).all())
-            and bool((self.counts.sum(dim=(1, 2)) > 0).all())
-            and self.weights is not None
-            and self.weights.shape == (*heads, 2 * parts.head_dim + 3)
-            and self.weights.dtype == torch.float32
-            and bool(self.weights.isfinite().all())
-        )
-
-
-_KNOWN: WeakKeyDictionary[Decoder, HeadBudgets] = WeakKeyDictionary()
-
-
-def measure_head_budgets(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str) -> HeadBudgets:
-    """Budgets of the heads of a model, measured where they are not known: reads and repeats about 1,000 tokens in a pot
-    of its own. If that fails, all heads count alike until the model is loaded again.
-
-    Args:
-        fingerprint: of the model.
-    """
-    known = known_head_budgets(decoder, fingerprint)
-    if known is None:
-        known = _KNOWN[decoder] = _measured(decoder, tokenizer)
-        with suppress(OSError, ModelError, SafetensorError):  # then it is measured again the next time
-            _store(fingerprint, known)
-    return known
-
-
-def known_head_budgets(decoder: Decoder, fingerprint: str) -> HeadBudgets | None:
-    """The result of `measure_head_budgets`, where it is known; None elsewhere."""
-    if decoder not in _KNOWN:
-        try:
-            stored = HeadBudgets(**load_file(_path(fingerprint)))
-        except (OSError, ValueError, TypeError, ModelError, SafetensorError):
-            return None
-        if not stored.suit(decoder):
-            return None
-        _KNOWN[decoder] = stored
-    return _KNOWN[decoder]
-
 
 def head_shares(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str, part: float) -> Tensor:
-    """The share of each KV head among the slots that a text is repeated from, 1 on average; as `measure_head_budgets`.
+    """The share of each KV head among the slots that a text is repeated from, 1 on average.
 
     Args:
         part: of all tokens of a document that a head keeps on average, above 0.
@@ -119,8 +62,9 @@ def head_shares(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str, part: 
 
 
 def _measured(decoder: Decoder, tokenizer: Tokenizer) -> HeadBudgets:
-    text = (resources.files("ondevice.assets") / _TEXT).read_text(encoding="utf-8")
-    ids = tokenizer.encode(text)[0][: min(_TOKENS, decoder.parts.max_positions // 2)]
+    """Read and repeat about 1,000 tokens in a pot of its own. If that fails, all heads count alike until the model is
+    loaded again."""
+    ids = first_ids(decoder, tokenizer, _TOKENS)
     pot = decoder.new_pot(len(ids) + _ROOM)
     for start in range(0, len(ids), PASS_SIZE):
         decoder.forward(decoder.ids(ids[start : start + PASS_SIZE]), pot)
@@ -139,19 +83,22 @@ def _measured(decoder: Decoder, tokenizer: Tokenizer) -> HeadBudgets:
         return HeadBudgets(torch.ones(len(_PARTS), *peaks.shape[:2], dtype=torch.int32), None)
 
 
-def _store(fingerprint: str, known: HeadBudgets) -> None:
-    if known.weights is None:
-        return
-    with replacing(_path(fingerprint), mode=READABLE, is_synced=False) as temporary:
-        save_file({"counts": known.counts, "weights": known.weights}, temporary)
+def _suits(known: HeadBudgets, decoder: Decoder) -> bool:
+    counts, weights, heads = *known, (len(decoder.parts.layers), decoder.parts.num_kv_heads)
+    return (
+        counts.shape == (len(_PARTS), *heads)
+        and counts.dtype == torch.int32
+        and bool((counts >= 0).all())
+        and bool((counts.sum(dim=(1, 2)) > 0).all())
+        and weights is not None
+        and weights.shape == (*heads, 2 * decoder.parts.head_dim + 3)
+        and weights.dtype == torch.float32
+        and bool(weights.isfinite().all())
+    )
 
 
-def _path(fingerprint: str) -> Path:
-    return _folder() / f"{fingerprint}.safetensors"
-
-
-def _folder() -> Path:
-    return cache_dir() / "head-need"
+_BUDGETS = MeasuredOnce("head-need", HeadBudgets, _measured, _suits)
+measure_head_budgets, known_head_budgets = _BUDGETS.take, _BUDGETS.known
 
 
 def share_out(need: Sequence[float], num_slots: int, low: int, high: int) -> tuple[int, ...]:

@@ -13,13 +13,13 @@ from ondevice.scan.scan import Scan
 _MOST_NAMED = 12  # of what was not taken
 
 
-def account(scan: Scan, seconds: float) -> list[str]:
+def account(scan: Scan) -> list[str]:
     """Lines on what was looked at, and on what was named and not taken."""
     ledger = scan.ledger
     lines = [
         f"Looked at {words.count(ledger.tokens_read)} of {words.plural(ledger.tokens_total, 'token')} in "
         f"{words.plural(ledger.chunks_read, 'chunk')}, {words.count(ledger.chunks_found)} of which had something, "
-        f"in {words.duration(seconds)}."
+        f"in {words.duration(scan.seconds)}."
     ]
     if ledger.chunks_cut:
         lines.append(f"In {words.plural(ledger.chunks_cut, 'chunk')} more was named than was written down.")
@@ -35,7 +35,7 @@ def pages_of(finding: Finding) -> list[int]:
     return list(dict.fromkeys(place.page for place in finding.places))
 
 
-def report(scan: Scan, seconds: float) -> dict[str, Any]:
+def report(scan: Scan) -> dict[str, Any]:
     """All of a scan as JSON."""
     document = scan.tokens.document
     return {
@@ -57,7 +57,7 @@ def report(scan: Scan, seconds: float) -> dict[str, Any]:
         "document": {"name": document.name, "kind": document.kind, "unit": document.unit, "sha256": document.sha256},
         "ledger": scan.ledger.to_dict(),
         "chunk_tokens": scan.size,
-        "seconds": seconds,
+        "seconds": scan.seconds,
         "versions": versions(),
     }
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
-from ondevice.errors import ConfigError, EmptyDocument, PotError
+from ondevice.errors import ConfigError, PotError
 from ondevice.events import MAX_NOTES, DocumentOpened, Event, PageNote, TextTokenized
 from ondevice.model.passes import PassStopped
 from ondevice.scan.asker import Asker
@@ -80,6 +80,8 @@ class Scan:
 
     Attributes:
         findings: so far.
+        seconds: that it took so far.
+        is_running: it goes on, or has not begun.
 
     Raises:
         ConfigError: the chunk does not suit the model.
@@ -118,6 +120,7 @@ class Scan:
         self._askers: tuple[Asker, Asker] | None = None
         self.tokens = tokens
         self.findings = Findings(self.tokens)
+        self.seconds, self.is_running = 0.0, True
         self._refused: list[str] = []
         self._num_read = self._num_chunks = self._num_with = self._num_cut = 0
 
@@ -128,17 +131,23 @@ class Scan:
             EmptyDocument: there is not one token in it.
             PotError: there is no room.
         """
-        tokens, about, began = self.tokens, self.tokens.document, time.perf_counter()
         self._stop.clear()
+        began = time.perf_counter()
+        try:
+            for event in self._steps():
+                self.seconds = time.perf_counter() - began
+                yield event
+        finally:
+            self.seconds, self.is_running = time.perf_counter() - began, False
+
+    def _steps(self) -> Iterator[Event | ChunkScanned]:
+        tokens, about, began = self.tokens, self.tokens.document, time.perf_counter()
         yield DocumentOpened(about.name, about.kind, about.unit, about.num_pages, about.size_bytes)
         for done in tokens.read_pages():
             yield TextTokenized(done, about.num_pages, tokens.num_tokens, time.perf_counter() - began)
             if self.is_stopping():
                 return
-        if not tokens.num_tokens:
-            raise EmptyDocument(
-                "There is no text in this document", where=about.name, fix="Scanned pages need OCR first."
-            )
+        tokens.require_text()
         try:
             for chunk in chunks(tokens, self.size, self.size // _OVERLAP):
                 began = time.perf_counter()

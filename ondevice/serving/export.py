@@ -53,7 +53,7 @@ def _changed(workspace: Workspace) -> str:
 
 
 def _about(workspace: Workspace) -> dict[str, Any]:
-    session, document, pages = workspace.session, workspace.document, workspace.page_table
+    session, document = workspace.session, workspace.document
     assert session is not None, "a conversation is had over a pot"
     assert document is not None
     pot = session.context.pot
@@ -63,7 +63,7 @@ def _about(workspace: Workspace) -> dict[str, Any]:
             "kind": document.kind,
             "sha256": document.sha256,
             "pages": document.num_pages or 0,
-            "tokens": pages.num_tokens if pages is not None else 0,
+            "tokens": workspace.num_tokens,
         },
         "model": session.context.loaded.name,
         "pot": {"slots": pot.shape.capacity, "bytes": pot.nbytes, "speculator_bytes": session.context.speculator_bytes},

@@ -8,6 +8,7 @@ from typing import Any
 from ondevice.events import Event
 from ondevice.library.library import Entry
 from ondevice.scan.scan import ChunkScanned
+from ondevice.serving.shelf_state import ShelfAnswered
 from ondevice.serving.workspace import Phase
 
 
@@ -83,19 +84,6 @@ class ShelfLaid:
     tokens_read: int
     tokens_kept: int
     slots_capacity: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShelfAnswered:
-    """The answer of one document, or of several side by side: `document` is its id, "" for several. `passages` name the
-    document, its page and its tokens; `problem` says why there is no answer."""
-
-    document: str
-    name: str
-    text: str
-    passages: tuple[dict[str, Any], ...]
-    account: str
-    problem: str
 
 
 JobEvent = (

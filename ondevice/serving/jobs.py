@@ -16,7 +16,6 @@ from dataclasses import replace
 from ondevice.config import EngineConfig
 from ondevice.errors import PasswordRequired, PotError, WrongPassword
 from ondevice.events import AnswerFinished, Event
-from ondevice.library.content_address import content_address, entry_with
 from ondevice.library.library import Entry, Library
 from ondevice.machine.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
@@ -46,6 +45,7 @@ from ondevice.serving.scanning import scan_document
 from ondevice.serving.uploads import Upload
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Problem, Workspace
+from ondevice.session.content_address import content_address
 from ondevice.session.engine import Engine, Session
 from ondevice.session.lane import Ticket
 
@@ -110,18 +110,16 @@ class Jobs:
         """Read the document from its beginning, in a new pot in place of the one before."""
 
         def steps() -> Job:
-            document = workspace.document
-            if document is None:
+            tokens = workspace.tokens
+            if tokens is None:
                 raise PotError("There is no document to read", fix="Open one first.")
             session = self._begin(workspace, config)
             workspace.read_with = config
-            if workspace.tokens is not None:
-                workspace.address = content_address(self.engine.loaded, workspace.tokens, config)
+            workspace.address = content_address(self.engine.loaded, tokens.document, config)
             self._estimate(workspace, config)
             try:
                 self.keeping.begin(workspace)
-                opened = session.open(workspace.tokens or document)
-                yield from self._read(workspace, session, opened, session.resume())
+                yield from self._read(workspace, session, session.open(tokens), session.resume())
             finally:
                 self.speeds.note(self.engine.loaded, config, workspace.telemetry)
 
@@ -163,8 +161,8 @@ class Jobs:
 
     def held(self, workspace: Workspace, config: EngineConfig) -> Entry | None:
         """The library's entry for the open document, read with these settings; None: there is none."""
-        tokens = workspace.tokens
-        return entry_with(self.library, self.engine.loaded, tokens, config) if tokens is not None else None
+        document = workspace.document
+        return self.library.read_alike(self.engine.loaded, document, config) if document is not None else None
 
     def reopen(self, workspace: Workspace, entry: Entry) -> Job:
         """Open a saved document."""
@@ -214,7 +212,7 @@ class Jobs:
             PotError: there is none.
             ConfigError: the settings do not fit the model.
         """
-        num_tokens = workspace.page_table.num_tokens if workspace.page_table is not None else 0
+        num_tokens = workspace.num_tokens
         # Settings that cannot work must not cost the old pot, which has to go before there is room for the new one.
         plan = self.engine.plan(config).sized(num_tokens, self.free_memory(self.engine.loaded.device))
         others = self.registry.others(workspace)
@@ -231,8 +229,7 @@ class Jobs:
 
     def _estimate(self, workspace: Workspace, config: EngineConfig) -> None:
         """Set the seconds that reading the workspace's document takes; None where no speed is known."""
-        num_tokens = workspace.page_table.num_tokens if workspace.page_table is not None else 0
-        workspace.forecast = self.speeds.seconds(self.engine.loaded, config, num_tokens)
+        workspace.forecast = self.speeds.seconds(self.engine.loaded, config, workspace.num_tokens)
 
     def _until_model(self, workspace: Workspace) -> Generator[Waiting, None, bool]:
         """Wait for the model, if it is still to come; returns False where the job was stopped before."""

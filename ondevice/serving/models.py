@@ -230,5 +230,5 @@ def _tokenize(workspace: Workspace, encode: Callable[..., Any]) -> None:
     for _ in tokens.read_pages():
         pass
     file, workspace.page_file = workspace.page_file, None  # it is the same document, whose pages can still be shown
-    workspace.accept(document, tokens.page_table(), tokens)
+    workspace.accept(tokens)
     workspace.page_file = file

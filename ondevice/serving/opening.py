@@ -7,7 +7,6 @@ from contextlib import closing
 
 from ondevice.documents import Document, extract
 from ondevice.documents.tokens import DocumentTokens, Encode
-from ondevice.errors import EmptyDocument
 from ondevice.events import PagesExtracted
 from ondevice.machine.memory import free_memory_bytes
 from ondevice.serving.job_events import Waiting
@@ -53,9 +52,6 @@ def open_upload(
     tokens = DocumentTokens(document, encode, free_memory)
     for _ in tokens.read_pages():
         pass
-    if not tokens.num_tokens:
-        raise EmptyDocument(
-            "There is no text in this document", where=document.name, fix="Scanned pages need OCR first."
-        )
-    workspace.accept(document, tokens.page_table(), tokens)
+    tokens.require_text()
+    workspace.accept(tokens)
     return True

@@ -33,7 +33,7 @@ def record_of(workspace: Workspace) -> dict[str, Any]:
 def restore_workspace(workspace: Workspace, session: Session, record: dict[str, Any]) -> None:
     """Let a workspace go on where it was saved."""
     tokens = session.context.tokens
-    workspace.accept(tokens.document, tokens.page_table(), tokens)
+    workspace.accept(tokens)
     workspace.session = session
     workspace.messages.extend(filter(None, map(_message, _list(record, "messages"))))
     workspace.exchanges.extend(filter(None, map(Exchange.of, _list(record, "exchanges"))))

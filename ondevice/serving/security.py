@@ -1,8 +1,8 @@
 """Guards in front of Gradio, against pages elsewhere and neighbours on the network.
 
 Gradio listens on localhost without asking who sends a request, so any web page could read, upload and ask (cross-site
-requests, DNS rebinding). Each guard is a small ASGI middleware; `guarded` puts them around a finished application, and
-so around all middleware that Gradio adds to it: its CORS middleware would answer pages of other origins itself.
+requests, DNS rebinding). `guarded` puts the guards around a finished application, and so around all middleware that
+Gradio adds to it: its CORS middleware would answer pages of other origins itself.
 """
 
 from __future__ import annotations
@@ -48,17 +48,12 @@ _HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]*))(?::[0-9]{0,5})?")  # as http
 
 
 def guarded(app: ASGIApp, allowed_hosts: Iterable[str], *, allow_addresses: bool) -> ASGIApp:
-    """An application with all guards around it; a request meets the last one here first."""
-    app = RouteGuard(app)
-    app = KnownSender(app)
-    app = Health(app)
-    app = OriginGuard(app)
-    app = HostGuard(app, tuple(allowed_hosts), allow_addresses)
-    return SecurityHeaders(SlowBody(app))
+    """An application with all guards around it; `allowed_hosts` and `allow_addresses` are those of `Guard`."""
+    return SecurityHeaders(SlowBody(Guard(KnownSender(app), allowed_hosts, allow_addresses)))
 
 
 class SecurityHeaders:
-    """Adds `HEADERS` to every response, those of the other guards included."""
+    """Adds `HEADERS` to every response, refusals included."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -77,8 +72,16 @@ class SecurityHeaders:
         await self._app(scope, receive, send_with_headers)
 
 
-class HostGuard:
-    """Refuses requests that were sent to another name: a page elsewhere can point its own name at 127.0.0.1.
+class Guard:
+    """Refuses what does not come from the app's own page or from a program here, and answers GET /health by itself.
+
+    - Requests to another name: a page elsewhere can point its own name at 127.0.0.1.
+    - What pages of other origins send: reads, writes and the questions that browsers ask before both. A link on another
+      page may still open the app. Requests without an Origin pass: programs on this machine send none, and browsers say
+      in Sec-Fetch-Site where the others come from.
+    - Routes of Gradio that nothing here needs.
+
+    The health check of a container needs neither the model nor a password.
 
     Args:
         app: the next application.
@@ -86,63 +89,28 @@ class HostGuard:
         allow_addresses: accept any IP address as well; rebinding needs a name.
     """
 
-    def __init__(self, app: ASGIApp, allowed_hosts: tuple[str, ...], allow_addresses: bool) -> None:
+    def __init__(self, app: ASGIApp, allowed_hosts: Iterable[str], allow_addresses: bool) -> None:
         self._app, self._allow_addresses = app, allow_addresses
         self._allowed_hosts = {host.lower() for host in allowed_hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or self._is_allowed(_host_name(Headers(scope=scope))):
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        await _refuse(scope, receive, send, 400, "This server is not known under that name.")
+        headers, path = Headers(scope=scope), scope["path"] if scope["type"] == "http" else ""
+        if not self._is_allowed(_host_name(headers)):
+            await _refuse(scope, receive, send, 400, "This server is not known under that name.")
+        elif _is_foreign(scope, headers):
+            await _refuse(scope, receive, send, 403, "Requests from other pages are refused.")
+        elif path == "/health" and scope["method"] in ("GET", "HEAD"):
+            await JSONResponse({"status": "ok"})(scope, receive, send)
+        elif _BLOCKED.search(path):
+            await _refuse(scope, receive, send, 403, "There is nothing here.")
+        else:
+            await self._app(scope, receive, send)
 
     def _is_allowed(self, host: str) -> bool:
-        if host in self._allowed_hosts:
-            return True
-        return self._allow_addresses and _is_address(host)
-
-
-class OriginGuard:
-    """Refuses what pages of other origins send: reads, writes and the questions that browsers ask before both.
-
-    A link on another page may still open the app. Requests without an Origin pass: programs on this machine send none,
-    and browsers say in Sec-Fetch-Site where the others come from.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket") and _is_foreign(scope, Headers(scope=scope)):
-            await _refuse(scope, receive, send, 403, "Requests from other pages are refused.")
-            return
-        await self._app(scope, receive, send)
-
-
-class RouteGuard:
-    """Refuses the routes of Gradio that nothing here needs."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and _BLOCKED.search(scope["path"]):
-            await _refuse(scope, receive, send, 403, "There is nothing here.")
-            return
-        await self._app(scope, receive, send)
-
-
-class Health:
-    """Answers GET /health without touching the model or asking for a password: for container health checks."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):
-            await JSONResponse({"status": "ok"})(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        return host in self._allowed_hosts or (self._allow_addresses and _is_address(host))
 
 
 def _is_foreign(scope: Scope, headers: Headers) -> bool:

@@ -22,9 +22,9 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A passage that an answer looked at: tokens [start, stop) of the document `key`, named `name`."""
+    """A passage that an answer looked at: tokens [start, stop) of the document with this id, named `name`."""
 
-    key: str
+    document: str
     name: str
     unit: str
     page: int
@@ -35,11 +35,11 @@ class Passage:
 
 
 @dataclass(slots=True)
-class Said:
-    """The answer of one document, or of several side by side.
+class ShelfAnswered:
+    """The answer of one document, or of several side by side; as an event it is complete.
 
     Attributes:
-        key: of the document, as in `Member`; "" for several.
+        document: its id; "" for several.
         name: of the document.
         text: the answer so far.
         passages: that it looked at.
@@ -47,7 +47,7 @@ class Said:
         problem: why there is no answer.
     """
 
-    key: str = ""
+    document: str = ""
     name: str = ""
     text: str = ""
     passages: tuple[Passage, ...] = ()
@@ -73,7 +73,7 @@ class ShelfTurn:
     is_each: bool
     num_asked: int
     note: str = ""
-    answers: list[Said] = field(default_factory=list)
+    answers: list[ShelfAnswered] = field(default_factory=list)
     stage: Stage = Stage.WAITING
     problem: str = ""
 

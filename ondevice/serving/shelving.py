@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from ondevice import words
 from ondevice.config import EngineConfig, GenerationConfig
@@ -19,30 +19,29 @@ from ondevice.library.index import CLOSEST
 from ondevice.library.library import Entry
 from ondevice.serving.account import holdings
 from ondevice.serving.failure import problem_text
-from ondevice.serving.job_events import Failed, JobEvent, ShelfAnswered, ShelfLaid, Stopped
+from ondevice.serving.job_events import Failed, JobEvent, ShelfLaid, Stopped
 from ondevice.serving.jobs import Job, Jobs, wait_for_turn
 from ondevice.serving.room import free_device_memory, require_room, require_room_for
-from ondevice.serving.shelf_state import Passage, Said, ShelfTurn, ShelfWork, Stage
+from ondevice.serving.shelf_state import Passage, ShelfAnswered, ShelfTurn, ShelfWork, Stage
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.engine import Session
 from ondevice.session.shelf import Shelf, pointed_at, shelve
 from ondevice.telemetry.telemetry import Telemetry
 
 MOST_TOGETHER = 8  # documents that are opened to see which of them a question points to
-OPEN, SAVED, LIBRARY = "open", "saved", "library"
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A document that can be asked: an open one, or one of the library; `key` says which, by its id."""
+    """A document that can be asked: an open one, or one of the library."""
 
-    key: str
+    id: str
     name: str
     workspace: Workspace | None = None
     entry: Entry | None = None
 
 
-WHOLE_LIBRARY = Member(LIBRARY, "The whole library")  # those of its documents that its index finds for the question
+WHOLE_LIBRARY = Member("library", "The whole library")  # those of its documents that its index finds for the question
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,8 @@ class Request:
 def member_of(one: Workspace | Entry) -> Member:
     """An open or a saved document as a member."""
     if isinstance(one, Workspace):
-        return Member(f"{OPEN}:{one.id}", one.name, workspace=one)
-    return Member(f"{SAVED}:{one.id}", one.title, entry=one)
+        return Member(one.id, one.name, workspace=one)
+    return Member(one.id, one.title, entry=one)
 
 
 def ask_several(jobs: Jobs, work: ShelfWork, members: Sequence[Member], request: Request) -> Job:
@@ -139,18 +138,18 @@ def _together(jobs: Jobs, work: ShelfWork, turn: ShelfTurn, members: Sequence[Me
         ledger.tokens_kept,
         ledger.slots_capacity,
     )
-    said = Said()
+    said = ShelfAnswered()
     turn.answers.append(said)
     turn.stage = Stage.ANSWERING
     finished = yield from _asked(work, said, laid.session, turn.question, request)
     if finished is not None:
         said.passages = tuple(_on_shelf(laid, asked, finished))
-        yield _answered(said)
+        yield said
 
 
 def _each(jobs: Jobs, work: ShelfWork, turn: ShelfTurn, members: Sequence[Member], request: Request) -> Job:
     members = [member for member in members if member is not WHOLE_LIBRARY]
-    turn.answers += [Said(member.key, member.name) for member in members]
+    turn.answers += [ShelfAnswered(member.id, member.name) for member in members]
     for member, said in zip(members, turn.answers, strict=True):
         if work.stop.is_set():
             return
@@ -165,11 +164,11 @@ def _each(jobs: Jobs, work: ShelfWork, turn: ShelfTurn, members: Sequence[Member
             said.problem = problem_text(error, "ask")
         work.session = session = None  # type: ignore[assignment]  # a saved one goes before the next one comes
         free_device_memory()
-        yield _answered(said)
+        yield said
 
 
 def _asked(
-    work: ShelfWork, said: Said, session: Session, question: str, request: Request
+    work: ShelfWork, said: ShelfAnswered, session: Session, question: str, request: Request
 ) -> Generator[JobEvent, None, AnswerFinished | None]:
     """Ask one session, and write down what it says; None where it was stopped before it had said all."""
     work.session, telemetry, finished = session, Telemetry(), None
@@ -199,11 +198,11 @@ def _found(jobs: Jobs, members: Sequence[Member], turn: ShelfTurn) -> list[Membe
     """
     found = [member for member in members if member is not WHOLE_LIBRARY]
     if len(found) < len(members):
-        library, loaded, keys = jobs.library, jobs.engine.loaded, {member.key for member in found}
+        library, loaded, known = jobs.library, jobs.engine.loaded, {member.id for member in found}
         opened = {member.workspace.entry_id for member in found if member.workspace is not None}
         entries = library.closest(turn.question, CLOSEST, loaded)
         closest = [member_of(entry) for entry in entries if entry.id not in opened]
-        found += [member for member in closest if member.key not in keys]
+        found += [member for member in closest if member.id not in known]
         turn.num_asked = len(found) if not closest else max(len(library.indexed(loaded)[0]), len(found))
     if not found:
         raise PotError(
@@ -249,7 +248,7 @@ def _on_shelf(laid: Shelf, members: Sequence[Member], finished: AnswerFinished) 
         member, first = members[which], laid.firsts[which]
         stop = laid.firsts[which + 1] if which + 1 < len(members) else source.stop_token
         yield Passage(
-            member.key,
+            member.id,
             member.name,
             laid.documents[which].unit,
             page,
@@ -263,16 +262,4 @@ def _on_shelf(laid: Shelf, members: Sequence[Member], finished: AnswerFinished) 
 def _alone(member: Member, session: Session, finished: AnswerFinished) -> Iterator[Passage]:
     unit = session.context.tokens.document.unit
     for one in finished.sources.passages:
-        yield Passage(member.key, member.name, unit, one.page, one.start_token, one.stop_token, one.text, one.share)
-
-
-def _answered(said: Said) -> ShelfAnswered:
-    passages = []
-    for one in said.passages:
-        fields = asdict(one)
-        passages.append({"document": _id(fields.pop("key"))} | fields)
-    return ShelfAnswered(_id(said.key), said.name, said.text, tuple(passages), said.account, said.problem)
-
-
-def _id(key: str) -> str:
-    return key.partition(":")[2]
+        yield Passage(member.id, member.name, unit, one.page, one.start_token, one.stop_token, one.text, one.share)

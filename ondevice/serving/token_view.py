@@ -6,7 +6,7 @@ threads. What is written replaces what was there as a whole, so a reader may be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count, pairwise
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ondevice import words
 from ondevice.config import PotConfig
-from ondevice.documents.pages import PageTable
+from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import Event, PotDistilled, TokensRead
 from ondevice.serving.token_map import Cells, Look, make_cells
 from ondevice.session.session import Session
@@ -32,24 +32,22 @@ class TokenView:
     """The tokens of one document under one reading.
 
     Attributes:
-        page_table: pages of the document.
+        tokens: of the document.
         document: its number; a view of another reading of it keeps that.
         history: the distillations of this reading; empty for a pot from disk.
         seen: the pot as of the last event; None before anything was read.
         number: of this view; a new reading gets a new one.
         method: by which the pot is thinned out; the usual one before anything was read.
         revision: changes whenever cells may have changed.
-        unread: text and spans of a page by its index, before reading has begun; None until it is asked for.
         lit: stretches [start, stop) of the document that came back for the answer that is being written.
     """
 
-    def __init__(self, page_table: PageTable, document: int | None = None) -> None:
-        self.page_table = page_table
+    def __init__(self, tokens: DocumentTokens, document: int | None = None) -> None:
+        self.tokens = tokens
         self.document = next(_documents) if document is None else document
         self.history = RetentionHistory()
         self.seen: Provenance | None = None
         self.method = PotConfig().method
-        self.unread: Callable[[int], tuple[str, npt.NDArray[np.int32]]] | None = None
         self.lit: tuple[tuple[int, int], ...] = ()
         self._at_rest: Provenance | None = None  # before the answer that is being written
         self._replay: tuple[int, dict[str, Any]] = 0, {}
@@ -96,7 +94,7 @@ class TokenView:
 
     def cells(self, start: int, stop: int, size: int, look: Look) -> Cells:
         """Cells as `make_cells`; a moment that is not known becomes the present."""
-        return make_cells(self.page_table.num_tokens, self.seen, self.history, start, stop, size, self.known(look))
+        return make_cells(self.tokens.num_tokens, self.seen, self.history, start, stop, size, self.known(look))
 
     def known(self, look: Look) -> Look:
         """The same look, within what is known of this reading."""
@@ -111,15 +109,15 @@ class TokenView:
 
     def summary(self) -> dict[str, Any]:
         """Facts that the browser needs before it asks for cells; under 1 kB while no answer is written."""
-        seen, history, pages = self.seen, self.history, self.page_table
+        seen, history, tokens = self.seen, self.history, self.tokens
         num_bytes = history.nbytes + (0 if seen is None else seen.nbytes)
         return {
             "document": self.document,
             "reading": self.number,
             "revision": self.revision,
-            "num_tokens": pages.num_tokens,
-            "num_pages": pages.num_pages,
-            "unit": pages.unit,
+            "num_tokens": tokens.num_tokens,
+            "num_pages": tokens.num_pages,
+            "unit": tokens.document.unit,
             "num_read": 0 if seen is None else seen.num_positions,
             "num_layers": 0 if seen is None else seen.num_layers,
             "num_heads": 0 if seen is None else seen.num_heads,

@@ -11,13 +11,12 @@ from typing import Any
 
 from ondevice.config import EngineConfig
 from ondevice.documents import Document
-from ondevice.documents.pages import PageTable
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import Event, PagesExtracted, PotDistilled, TokensRead
+from ondevice.scan.scan import Scan
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.page_file import PageFile
 from ondevice.serving.question_queue import QuestionQueue
-from ondevice.serving.scan_state import Scanning
 from ondevice.serving.token_view import TokenView
 from ondevice.serving.uploads import Upload
 from ondevice.session.engine import Session
@@ -56,7 +55,7 @@ class Workspace:
         id: random; nobody can guess it.
         owner: whose it is, for what is kept of it on disk; "": nothing is.
         is_away: it is kept on disk, and waits to be taken up from there.
-        document: the open document, with its `page_table` and, where it has been tokenised, its `tokens`.
+        tokens: the open document, tokenised.
         view: what the token map and the reading view show of it.
         locked: an uploaded file that waits for its password.
         page_file: the file itself, where its pages can be shown.
@@ -65,7 +64,7 @@ class Workspace:
         telemetry: the numbers of that session.
         fill: used slots after each step, (tokens read, slots), for the chart.
         messages: the conversation, as the chat shows it; `exchanges` are its answers as records.
-        scanning: the last scan of the document, or the one that runs; None where there was none.
+        scan: the last scan of the document, or the one that runs; None where there was none.
         asked: the question that waits, with how to answer it.
         address: of the content that was read, see `content_address`; "" where it is not known.
         entry_id: where in the library this pot has been saved; "" where it has not.
@@ -84,9 +83,7 @@ class Workspace:
     id: str
     owner: str = ""
     is_away: bool = False
-    document: Document | None = None
     tokens: DocumentTokens | None = None
-    page_table: PageTable | None = None
     view: TokenView | None = None
     locked: Upload | None = None
     page_file: PageFile | None = None
@@ -101,7 +98,7 @@ class Workspace:
     entry_id: str = ""
     forecast: float | None = None
     exchanges: list[Exchange] = field(default_factory=list)
-    scanning: Scanning | None = None
+    scan: Scan | None = None
     asked: QuestionQueue = field(default_factory=QuestionQueue)
     problem: Problem | None = None
     unkept: str = ""
@@ -117,6 +114,16 @@ class Workspace:
 
     def __post_init__(self) -> None:
         self.idle.set()
+
+    @property
+    def document(self) -> Document | None:
+        """The open document."""
+        return self.tokens.document if self.tokens is not None else None
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the document; 0 where there is none."""
+        return self.tokens.num_tokens if self.tokens is not None else 0
 
     @property
     def phase(self) -> Phase:
@@ -231,8 +238,8 @@ class Workspace:
         self.stop.set()
         if self.session is not None:
             self.session.stop()
-        if self.scanning is not None:
-            self.scanning.stop()
+        if self.scan is not None:
+            self.scan.stop()
 
     def request_pause(self) -> None:
         """Ask reading to end between two layers of the model; an answer that is being written is completed first."""
@@ -245,20 +252,16 @@ class Workspace:
         self.request_stop()
         return self.idle.wait(timeout)
 
-    def accept(self, document: Document, page_table: PageTable, tokens: DocumentTokens | None = None) -> None:
-        """Take a new document in place of the old one, whose pot is freed.
-
-        Args:
-            tokens: of the document, where it has been tokenised; None: each reading does that.
-        """
+    def accept(self, tokens: DocumentTokens) -> None:
+        """Take a new document, tokenised to its end, in place of the old one, whose pot is freed."""
         self.forget()
-        self.document, self.page_table, self.view, self.tokens = document, page_table, TokenView(page_table), tokens
+        self.tokens, self.view = tokens, TokenView(tokens)
 
     def drop_pot(self) -> None:
         """Free the pot, with the conversation that was had over it."""
         self.session, self.telemetry, self.forecast = None, Telemetry(), None
         self.entry_id, self.address, self.read_with, self.unkept = "", "", None, ""
-        self.view = TokenView(self.view.page_table, self.view.document) if self.view is not None else None
+        self.view = TokenView(self.view.tokens, self.view.document) if self.view is not None else None
         self.fill.clear()
         self.clear_conversation()
 
@@ -272,7 +275,7 @@ class Workspace:
         self.drop_pot()
         self.keep_locked(None)
         self.keep_pages(None)
-        self.document = self.page_table = self.view = self.tokens = self.pages = self.problem = self.scanning = None
+        self.view = self.tokens = self.pages = self.problem = self.scan = None
         self.opening_name = ""
 
     def keep_locked(self, upload: Upload | None) -> None:

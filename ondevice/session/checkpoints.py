@@ -7,18 +7,17 @@ too much of the disk.
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ondevice.config import FIELDS, value_of
 from ondevice.documents.types import Document
 from ondevice.errors import PotError
 from ondevice.events import Event
 from ondevice.files import data_dir, sync_folder
 from ondevice.machine.memory import free_memory_bytes, usable_bytes
+from ondevice.session.content_address import content_address
 from ondevice.session.engine import Engine, Session
 from ondevice.session.saving import load_reading, most_saved_bytes, require_place, require_resumable, save_reading
 
@@ -65,7 +64,8 @@ class Checkpoints:
 
     def place(self, engine: Engine, document: Document) -> Path:
         """The folder of this text's reading with the engine's model and settings; not of a stream."""
-        return self.named(_key(engine, document))
+        address, prompt = content_address(engine.loaded, document, engine.config), engine.plan().chat.prefix
+        return self.named(hashlib.sha256(f"{address} {prompt}".encode()).hexdigest())
 
     def named(self, name: str) -> Path:
         """The folder of a reading of that name."""
@@ -126,15 +126,3 @@ class Checkpoints:
             is_stale = path.name.startswith(".") and time.time() - written > _STALE_SECONDS
             if used > self.most_bytes or is_stale:
                 self.remove(path)
-
-
-def _key(engine: Engine, document: Document) -> str:
-    """One name for a text and all that reading it depends on."""
-    loaded, config = engine.loaded, engine.config
-    settings = {path: value_of(config, path) for path, one in FIELDS.items() if not one.answers and path != "model"}
-    model = [loaded.fingerprint, loaded.tokenizer.fingerprint, str(loaded.dtype), engine.plan().chat.prefix]
-    digest = hashlib.sha256(json.dumps([model, settings], default=str, sort_keys=True).encode())
-    for page in document.pages:
-        text = page.text.encode("utf-8", "surrogatepass")
-        digest.update(f"\0{page.number} {page.problem_code} {len(text)} ".encode() + text)
-    return digest.hexdigest()

@@ -20,7 +20,7 @@ from ondevice.decode.prompt import Prompt, Turn, with_history
 from ondevice.decode.termination import warm_up
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
-from ondevice.errors import EmptyDocument, PotError
+from ondevice.errors import PotError
 from ondevice.events import (
     AnswerFinished,
     DocumentOpened,
@@ -94,10 +94,7 @@ class Session:
             for done in tokens.read_pages():
                 seconds += self.clock.book("tokenize")
                 yield TextTokenized(done, about.num_pages, tokens.num_tokens, seconds)
-        if not tokens.ensure(1):
-            raise EmptyDocument(
-                "There is no text in this document", where=about.name, fix="Scanned pages need OCR first."
-            )
+        tokens.require_text()
         context, total = self.context, tokens.num_total
         self.plan.require_length(total, about.name)
         if self.plan.config.pot.is_auto:

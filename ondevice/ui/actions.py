@@ -269,9 +269,10 @@ class Actions:
             return
         yield from self._runner.ask(visitor, workspace, asked)
 
-    def ask_example(self, visitor_id: object, text: str, form: Form, shown: object = None) -> Iterator[Patch]:
-        """Ask one of the questions that are offered."""
-        yield from self.ask(visitor_id, text, form, shown)
+    def ask_example(self, visitor_id: object, example: object, form: Form, shown: object = None) -> Iterator[Patch]:
+        """Ask one of the questions that are offered, as the page names it."""
+        text = example.get("text") if isinstance(example, dict) else None
+        yield from self.ask(visitor_id, str(text or ""), form, shown)
 
     def clear_conversation(self, visitor_id: object, shown: object = None) -> Patch:
         """Drop the questions and answers; the pot has never held them."""

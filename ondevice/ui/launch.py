@@ -150,7 +150,7 @@ def serving(
         jobs = Jobs(engine, registry, library or Library(), free_memory, keeping, speeds, loading)
         uploads = Uploads(uploads_folder, limits)
         routes = [
-            *map_routes(registry, lambda text: engine.loaded.tokenizer.encode(text)),
+            *map_routes(registry),
             *page_routes(registry),
             recording_route(),
             *mark_routes(),

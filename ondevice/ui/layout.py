@@ -10,16 +10,16 @@ import gradio as gr
 from ondevice.documents.formats.table import SUFFIXES
 from ondevice.session.engine import Engine
 from ondevice.ui.form import CONTROLS, control, form_parts
-from ondevice.ui.library_layout import library_parts
 from ondevice.ui.panels import drawer_head, panel
 from ondevice.ui.recording import caption
-from ondevice.ui.shelf_layout import shelf_parts
 
 _EXAMPLES = (
     "What is this document about?",
     "Which dates does it name, and what happened then?",
     "Who is mentioned, and what do they do?",
 )
+
+TOGETHER, EACH = "together", "each"  # how several documents are asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,10 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
             parts["map"] = panel("map")
             panel("panes")
         with gr.Tab("Collection", id="shelf", elem_id="od-tab-shelf") as parts["shelf_tab"]:
-            parts |= shelf_parts()
+            parts |= _shelf_parts()
         with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:
-            parts |= library_parts()
+            entry_events = "open_entry", "rename_entry", "delete_entry", "forget_all"
+            parts["library"] = panel("library", events=entry_events)
     with gr.Column(elem_id="od-settings", elem_classes="od-drawer"):
         drawer_head("Settings")
         form, preset, parts["settings_note"] = form_parts(engine)
@@ -181,3 +182,27 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
         )
     parts["download"] = panel("download")
     return parts, remembers
+
+
+def _shelf_parts() -> dict[str, Any]:
+    parts: dict[str, Any] = {"shelf_head": panel("shelf_head")}
+    parts["shelf_choices"] = gr.CheckboxGroup(
+        [], label="Documents", info="Open ones that are read to the end, and those of the library.",
+        elem_id="od-shelf-choices",
+    )  # fmt: skip
+    with gr.Row(elem_id="od-shelf-row"):
+        parts["shelf_question"] = gr.Textbox(
+            label="Question", max_lines=3, scale=1, elem_id="od-shelf-question", placeholder="Ask all of them"
+        )
+        parts["shelf_mode"] = gr.Radio(
+            [("Together", TOGETHER), ("Each by itself", EACH)],
+            value=TOGETHER,
+            label="How",
+            scale=0,
+            min_width=250,
+            elem_id="od-shelf-mode",
+        )
+        parts["shelf_ask"] = gr.Button("Ask", variant="primary", scale=0, min_width=88, elem_id="od-shelf-ask")
+        parts["shelf_stop"] = gr.Button("Stop", variant="stop", visible=False, scale=0, elem_id="od-shelf-stop")
+    parts["shelf"] = panel("shelf", events=("open_passage", "export", "clear_turns"))
+    return parts

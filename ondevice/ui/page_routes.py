@@ -66,10 +66,10 @@ def _passage(workspace: Workspace, page: Page, request: Request) -> Response:
 
 def _characters(workspace: Workspace, index: int, start: int, stop: int) -> tuple[int, int] | None:
     """Characters of the page's text that the document's tokens [start, stop) are; None where none of them is there."""
-    table, tokens = workspace.page_table, workspace.tokens
-    if table is None or tokens is None or index >= table.num_pages:
+    tokens = workspace.tokens
+    if tokens is None or index >= tokens.num_pages:
         return None
-    first, last = table.page_span(index)
+    first, last = tokens.page_tokens(index)
     begin, end = max(start, first) - first, min(stop, last) - first
     if begin >= end:
         return None

@@ -27,8 +27,7 @@ def _pages_bar(workspace: Workspace) -> dict[str, Any]:
 
 
 def _tokens_bar(workspace: Workspace) -> dict[str, Any]:
-    telemetry, pages = workspace.telemetry, workspace.page_table
-    total = pages.num_tokens if pages is not None else 0
+    telemetry, total = workspace.telemetry, workspace.num_tokens
     text = f"{words.count(telemetry.num_passed)} of {words.count(total)} tokens" if total else ""
     if telemetry.num_skipped:
         text += f", {words.count(telemetry.num_skipped)} of them skipped"

@@ -76,28 +76,21 @@ def following(is_active: bool) -> Any:
 
 def reading(workspace: Workspace) -> Patch:
     """Patch of what changes while a document is read."""
-    return {
-        "progress": progress(workspace),
-        "status": status(workspace),
-        "map": token_map(workspace),
-        "fill": fill(workspace),
-        **times(workspace),
-    }
-
-
-def times(workspace: Workspace) -> Patch:
-    """Times by stage, and what the last answer read of the pot."""
-    return {"latency": stage_times(workspace.telemetry), "blocks": blocks_read(workspace.telemetry)}
+    return {"progress": progress(workspace), **_at_work(workspace)}
 
 
 def answering(workspace: Workspace) -> Patch:
     """Patch of what changes while an answer is written."""
+    return {"chat": conversation(workspace), **_at_work(workspace)}
+
+
+def _at_work(workspace: Workspace) -> Patch:
     return {
-        "chat": conversation(workspace),
         "status": status(workspace),
         "map": token_map(workspace),
         "fill": fill(workspace),
-        **times(workspace),
+        "latency": stage_times(workspace.telemetry),
+        "blocks": blocks_read(workspace.telemetry),
     }
 
 
@@ -177,8 +170,8 @@ def settings_changed(workspace: Workspace, config: EngineConfig) -> Patch:
 
 def card(workspace: Workspace) -> dict[str, Any]:
     """The document: what it is, before any of it is read."""
-    document, pages = workspace.document, workspace.page_table
-    if document is None or pages is None:
+    document = workspace.document
+    if document is None:
         return {"rows": [], "notes": []}
     missing = [page for page in document.pages if page.problem_code]
     empty = [page for page in missing if not page.text]
@@ -188,7 +181,7 @@ def card(workspace: Workspace) -> dict[str, Any]:
         ["Size", words.size(document.size_bytes or 0)],
         [f"{document.unit.capitalize()}s", words.count(document.num_pages or 0)],
         ["Without text", words.count(len(empty)) if empty else "none"],
-        ["Tokens", words.count(pages.num_tokens)],
+        ["Tokens", words.count(workspace.num_tokens)],
     ]
     notes = [PageNote(page.number, page.problem_code, page.problem) for page in missing]
     return {"rows": rows, "notes": words.notes(notes, document.unit, limit=_NOTES)}
@@ -197,7 +190,7 @@ def card(workspace: Workspace) -> dict[str, Any]:
 def status(workspace: Workspace) -> dict[str, str]:
     """One sentence on where things stand. It is read out loud, so it changes seldom."""
     telemetry, phase = workspace.telemetry, workspace.phase
-    total = words.count(workspace.page_table.num_tokens) if workspace.page_table else "0"
+    total = words.count(workspace.num_tokens)
     match phase:
         case _ if workspace.waits_for_model or (workspace.is_waiting and workspace.activity is None):
             text = _in_line(workspace)
@@ -209,7 +202,7 @@ def status(workspace: Workspace) -> dict[str, str]:
             where = "where it was left" if workspace.is_away else "from the library"
             text = f"Opening {workspace.opening_name} {where}."
         case Phase.SCANNING:
-            text = scan_progress(workspace.scanning) if workspace.scanning is not None else "Scanning."
+            text = scan_progress(workspace.scan) if workspace.scan is not None else "Scanning."
         case Phase.SAVING:
             text = "Saving to the library."
         case Phase.READY:
@@ -255,8 +248,7 @@ def _reading(workspace: Workspace) -> str:
         return "Your question is answered after this step of reading."
     if workspace.telemetry.is_measuring:
         return "Measuring what each head of this model needs. That is done once."
-    num_tokens = workspace.page_table.num_tokens if workspace.page_table else 0
-    tenths = 10 * workspace.telemetry.num_passed // max(num_tokens, 1)
+    tenths = 10 * workspace.telemetry.num_passed // max(workspace.num_tokens, 1)
     return f"Reading, at least {10 * tenths} % done." if tenths else f"Reading{_forecast(workspace, before=': ')}."
 
 

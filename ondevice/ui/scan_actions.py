@@ -35,7 +35,7 @@ class ScanActions:
         workspace = visitor.find(shown) if shown else visitor.current
         if workspace is None:
             return self._runner.not_shown(visitor)
-        if workspace.scanning is not None and workspace.scanning.is_running:
+        if workspace.scan is not None and workspace.scan.is_running:
             workspace.halt()
         return self._runner.page(visitor)
 
@@ -45,8 +45,8 @@ class ScanActions:
         workspace = visitor.find(shown) if shown else visitor.current
         if workspace is None:
             return self._runner.not_shown(visitor)
-        if workspace.scanning is not None and not workspace.scanning.is_running:
-            workspace.scanning = None
+        if workspace.scan is not None and not workspace.scan.is_running:
+            workspace.scan = None
         return {"scan": scan_panel(workspace)}
 
     def export(self, visitor_id: object, shown: object = None) -> Patch:
@@ -55,6 +55,6 @@ class ScanActions:
         workspace = visitor.find(shown) if shown else visitor.current
         if workspace is None:
             return self._runner.not_shown(visitor)
-        if workspace.scanning is None:
+        if workspace.scan is None:
             return {}
-        return download(f"{Path(workspace.name).stem}-findings", "csv", to_csv(workspace.scanning))
+        return download(f"{Path(workspace.name).stem}-findings", "csv", to_csv(workspace.scan))

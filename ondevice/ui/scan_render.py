@@ -8,7 +8,7 @@ from ondevice import words
 from ondevice.scan.account import account, pages_of
 from ondevice.scan.findings import Finding
 from ondevice.scan.prompt import ASKS_FOR_ALL, asks_for_all
-from ondevice.serving.scan_state import Scanning
+from ondevice.scan.scan import Scan
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.ui.tables import as_csv
 
@@ -21,49 +21,48 @@ def scan_panel(workspace: Workspace) -> dict[str, Any]:
     """Values that the panel draws; `pattern` says which questions in the field a scan is offered for."""
     can_scan = workspace.phase in _CAN_SCAN and not workspace.is_waiting
     asked = workspace.exchanges[-1].question if workspace.exchanges else ""
-    scanning = workspace.scanning
-    if scanning is not None and asked == scanning.scan.question:
+    scan = workspace.scan
+    if scan is not None and asked == scan.question:
         asked = ""  # that has been done
     return {
         "workspace": workspace.id,
         "pattern": ASKS_FOR_ALL,
         "can_scan": can_scan,
         "asked": asked if asks_for_all(asked) else "",
-        "scan": _scan(scanning, in_line=workspace.is_waiting) if scanning is not None else None,
+        "scan": _scan(scan, in_line=workspace.is_waiting) if scan is not None else None,
     }
 
 
-def scan_progress(scanning: Scanning) -> str:
+def scan_progress(scan: Scan) -> str:
     """Progress of a scan, in tenths: it is read out loud."""
-    ledger = scanning.scan.ledger
+    ledger = scan.ledger
     tenths = 10 * ledger.tokens_read // max(ledger.tokens_total, 1)
     return f"Scanning, at least {10 * tenths} % done." if tenths else "Scanning."
 
 
-def to_csv(scanning: Scanning) -> str:
+def to_csv(scan: Scan) -> str:
     """The findings as CSV, a row each, with all pages and the sentence of the first one."""
     rows = (
         (" ".join(finding.text.split()), " ".join(map(str, pages_of(finding))), finding.places[0].passage)
-        for finding in scanning.scan.findings.found
+        for finding in scan.findings.found
     )
-    return as_csv(("found", f"{scanning.scan.tokens.document.unit}s", "sentence"), rows)
+    return as_csv(("found", f"{scan.tokens.document.unit}s", "sentence"), rows)
 
 
-def _scan(scanning: Scanning, *, in_line: bool) -> dict[str, Any]:
-    scan, seconds = scanning.scan, scanning.seconds
+def _scan(scan: Scan, *, in_line: bool) -> dict[str, Any]:
     found, ledger = scan.findings.found, scan.ledger
     share = ledger.tokens_read / max(ledger.tokens_total, 1)
-    left = f", {words.forecast(seconds * (1 - share) / share)} left" if share and seconds else ""
+    left = f", {words.forecast(scan.seconds * (1 - share) / share)} left" if share and scan.seconds else ""
     more = len(found) - _MOST_ROWS
-    state = "Done" if scan.is_complete else "Scanning" if scanning.is_running else "Stopped"
-    lines = account(scan, seconds)
-    if not scanning.is_running and not scan.is_complete:
+    state = "Done" if scan.is_complete else "Scanning" if scan.is_running else "Stopped"
+    lines = account(scan)
+    if not scan.is_running and not scan.is_complete:
         lines.insert(1, f"Stopped: {words.plural(ledger.tokens_unread, 'token')} were not looked at.")
     elif scan.is_complete:
         lines[0] += " Every chunk was looked at."
     return {
         "question": scan.question,
-        "is_running": scanning.is_running and not in_line,
+        "is_running": scan.is_running and not in_line,
         "state": state,
         "found": f"{words.count(len(found))} found",
         "done": ledger.tokens_read,
@@ -72,9 +71,7 @@ def _scan(scanning: Scanning, *, in_line: bool) -> dict[str, Any]:
         "unit": scan.tokens.document.unit.capitalize(),
         "rows": [_row(finding) for finding in found[:_MOST_ROWS]],
         "more": f"and {words.count(more)} more: the file has them all." if more > 0 else "",
-        "account": []
-        if scanning.is_running
-        else [*lines, *words.notes(scan.tokens.notes, scan.tokens.document.unit, 6)],
+        "account": [] if scan.is_running else [*lines, *words.notes(scan.tokens.notes, scan.tokens.document.unit, 6)],
     }
 
 

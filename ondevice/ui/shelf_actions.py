@@ -12,15 +12,16 @@ from ondevice.decode.prompt import Turn
 from ondevice.errors import PotError
 from ondevice.events import AnswerToken
 from ondevice.serving.failure import problem_text
-from ondevice.serving.job_events import ShelfAnswered, ShelfLaid, Waiting
-from ondevice.serving.shelving import OPEN, WHOLE_LIBRARY, Member, Request, ask_several, member_of
+from ondevice.serving.job_events import ShelfLaid, Waiting
+from ondevice.serving.shelf_state import ShelfAnswered
+from ondevice.serving.shelving import WHOLE_LIBRARY, Member, Request, ask_several, member_of
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase
 from ondevice.ui.form import Form
+from ondevice.ui.layout import EACH
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.render import Patch, download
 from ondevice.ui.running import Runner
-from ondevice.ui.shelf_layout import EACH
 from ondevice.ui.shelf_render import shelf_controls, shelf_payload, to_csv, to_markdown
 
 _LISTED = 60  # documents of the library, the newest
@@ -41,19 +42,18 @@ class ShelfActions:
         """The documents to choose from; chosen ones stay so, at first all that is open."""
         visitor = self._runner.visitor(visitor_id)
         members = self._members(visitor)
-        keys = [member.key for member in members]
-        kept = [key for key in chosen or () if key in keys] or [key for key in keys if key.startswith(OPEN)]
-        choices = [(self._label(member), member.key) for member in members]
+        kept = [one.id for one in members if one.id in (chosen or ())] or [one.id for one in members if one.workspace]
+        choices = [(self._label(member), member.id) for member in members]
         return {"shelf_choices": gr.update(choices=choices, value=kept)}
 
-    def ask(self, visitor_id: object, question: str, keys: Sequence[str], mode: str, form: Form) -> Iterator[Patch]:
+    def ask(self, visitor_id: object, question: str, chosen: Sequence[str], mode: str, form: Form) -> Iterator[Patch]:
         """Ask the chosen documents, together or each by itself."""
         visitor = self._runner.visitor(visitor_id)
         work = visitor.shelf
         if not work.claim():
             return
         try:
-            members = [member for member in self._members(visitor) if member.key in (keys or ())]
+            members = [member for member in self._members(visitor) if member.id in (chosen or ())]
             is_each = mode == EACH
             history = _turns(visitor) if form.remembers and not is_each else ()
             config = form.engine_config(self._jobs.engine.config)
@@ -86,21 +86,19 @@ class ShelfActions:
             return download("several-documents", "csv", to_csv(turns))
         return download("several-documents", "md", to_markdown(turns))
 
-    def open_passage(self, visitor_id: object, key: object, start: object, stop: object) -> Iterator[Patch]:
+    def open_passage(self, visitor_id: object, document: object, start: object, stop: object) -> Iterator[Patch]:
         """Go to a document, opened from the library where need be, and to tokens [start, stop) of its text."""
         visitor = self._runner.visitor(visitor_id)
-        kind, _, one = str(key).partition(":")
-        workspace = visitor.find(one) if kind == OPEN else None
+        workspace = visitor.find(document)
         if workspace is not None:
             visitor.look_at(workspace)
             yield self._runner.page(visitor) | {"tabs": gr.update(selected="read")}
-        elif kind == OPEN:
-            gone = PotError("The document has been closed", fix="Open it again.")
+        elif all(entry.id != document for entry in self._jobs.library.entries()):
+            gone = PotError("The document has been closed, or deleted from the library", fix="Open it again.")
             yield self._runner.failed(visitor, [problem_text(gone, "ask")]) | {"tabs": gr.update(selected="read")}
-            return
         else:
-            yield from self._library.open(visitor_id, one)
-            workspace = visitor.current if visitor.current.entry_id == one else None
+            yield from self._library.open(visitor_id, document)
+            workspace = visitor.current if visitor.current.entry_id == document else None
         if workspace is not None and isinstance(start, int) and isinstance(stop, int):
             place = {"workspace": workspace.id, "start": start, "stop": stop}
             yield {"jump": {**place, "id": secrets.token_hex(4)}}  # the browser has to see that it was pressed again

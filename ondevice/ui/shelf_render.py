@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from ondevice.serving.exchanges import one_line
-from ondevice.serving.shelf_state import Passage, Said, ShelfTurn, Stage
+from ondevice.serving.shelf_state import Passage, ShelfAnswered, ShelfTurn, Stage
 from ondevice.serving.visitor import Visitor
 from ondevice.ui.tables import as_csv
 
@@ -57,7 +57,7 @@ def _turn(turn: ShelfTurn) -> dict[str, Any]:
     }
 
 
-def _said(said: Said) -> dict[str, Any]:
+def _said(said: ShelfAnswered) -> dict[str, Any]:
     return {
         "name": said.name,
         "text": said.text,
@@ -65,7 +65,7 @@ def _said(said: Said) -> dict[str, Any]:
         "problem": said.problem,
         "passages": [
             {
-                "key": one.key,
+                "document": one.document,
                 "where": f"{one.unit.capitalize()} {one.page}",
                 "place": place_of(one),
                 "start": one.start,

@@ -354,12 +354,12 @@ def test_what_was_opened_for_a_client_that_has_gone_is_closed(tmp_path: Path, mo
     with monkeypatch.context() as patched:
         patched.setattr(Workspace, "accept", leave_after(Workspace.accept, left))
         with pytest.raises(ApiError, match="was stopped"):
-            ours.open(left, upload(), "")
+            ours.open(left, made.open(left, upload()))
     assert left.idle.is_set()
     assert left.document is None
     assert ours.all() == []
     workspace = ours.new("lamp.txt")
-    ours.open(workspace, upload(), "")
+    ours.open(workspace, made.open(workspace, upload()))
     assert ours.all() == [workspace]
     assert workspace.claim()
     list(made.read(workspace, ENGINE.config))
@@ -369,7 +369,7 @@ def test_what_was_opened_for_a_client_that_has_gone_is_closed(tmp_path: Path, mo
     again = ours.new(entry.title)
     monkeypatch.setattr(made.library, "open", leave_after(made.library.open, again))
     with pytest.raises(ApiError, match="was stopped"):
-        ours.reopen(again, entry)
+        ours.open(again, made.reopen(again, entry))
     assert again.document is again.session is None
     assert ours.all() == []
 

@@ -19,7 +19,7 @@ import torch
 from playwright.sync_api import Page
 
 from ondevice.config import EngineConfig
-from ondevice.result import new_result, row, write_result
+from ondevice_bench.results.result import new_result, row, write_result
 from tests.browser.driver import Visit, chromium, new_context, visiting
 from tests.browser.million import served_million
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from ondevice.documents.pages import PageTable
+from ondevice.documents.tokens import DocumentTokens
 from ondevice.library.library import Library
 from ondevice.serving import workspace
 from ondevice.serving.token_view import TokenView
@@ -27,10 +27,10 @@ _SINKS, _RECENT, _IN_HOST = 8, 2_000, 200_000
 class LongView(TokenView):
     """A view whose document has been read."""
 
-    def __init__(self, page_table: PageTable, document: int | None = None) -> None:
-        super().__init__(page_table, document)
-        if page_table.num_tokens >= NUM_TOKENS:
-            self.seen, self.history = pot_of(page_table.num_tokens), history_of(page_table.num_tokens)
+    def __init__(self, tokens: DocumentTokens, document: int | None = None) -> None:
+        super().__init__(tokens, document)
+        if tokens.num_tokens >= NUM_TOKENS:
+            self.seen, self.history = pot_of(tokens.num_tokens), history_of(tokens.num_tokens)
 
 
 @contextmanager

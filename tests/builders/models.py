@@ -19,7 +19,8 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig, TierConfig
-from ondevice.documents.pages import PageTable
+from ondevice.documents.tokens import DocumentTokens, Encode, Int32Array
+from ondevice.documents.types import Document, Page
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.load import LoadedModel, load_model
@@ -199,10 +200,24 @@ def plain_generation(*values: Any, **fields: Any) -> GenerationConfig:
     return GenerationConfig(*values, **{"grounded": False, "stops_loops": False, "num_passage_tokens": 0, **fields})
 
 
-def page_table(*page_sizes: int, unit: str = "part") -> PageTable:
-    """Pages 1, 2, ... of so many tokens each."""
-    starts = np.cumsum([0, *page_sizes])
-    return PageTable(int(starts[-1]), unit, np.arange(1, len(starts), dtype=np.uint32), starts[:-1])
+def tokenised(document: Document, encode: Encode) -> DocumentTokens:
+    """All tokens of a document."""
+    tokens = DocumentTokens(document, encode)
+    for _ in tokens.read_pages():
+        pass
+    return tokens
+
+
+def tokens_of(*page_sizes: int) -> DocumentTokens:
+    """Parts 1, 2, ... of so many tokens each, a letter for each."""
+    pages = tuple(Page(number, "x" * size) for number, size in enumerate(page_sizes, 1))
+    return tokenised(Document("letters.txt", "txt", "part", pages, len(pages), sum(page_sizes)), by_letter)
+
+
+def by_letter(text: str) -> tuple[Int32Array, Int32Array]:
+    """A token a character."""
+    starts = np.arange(len(text), dtype=np.int32)
+    return starts, np.stack((starts, starts + 1), axis=1)
 
 
 _ENCODER_SIZES = {

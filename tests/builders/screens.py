@@ -29,7 +29,7 @@ from ondevice.ui.actions import Actions
 from ondevice.ui.answer_actions import AnswerActions
 from ondevice.ui.form import Form
 from ondevice.ui.running import Runner
-from tests.builders.models import page_table, plain_config, plain_generation, tiny_loaded
+from tests.builders.models import plain_config, plain_generation, tiny_loaded, tokenised
 
 POT = PotConfig(capacity=512, num_kept=128, reserve=256, step_size=64)
 CONFIG = plain_config(pot=POT, generation=plain_generation(max_new_tokens=12))
@@ -68,7 +68,7 @@ class Desk:
         half = len(TEXT) // 2
         pages = (Page(1, TEXT[:half]), Page(2, TEXT[half:]))
         self.document = Document("lamp.txt", "txt", "part", pages, 2, len(TEXT))
-        self.workspace.accept(self.document, page_table(half, len(TEXT) - half))
+        self.workspace.accept(tokenised(self.document, self.engine.loaded.tokenizer.encode))
 
     def read(self) -> dict[str, Any]:
         return screen_after(self.actions.read(self.id, self.form))

@@ -15,8 +15,7 @@ import torch
 from typer.testing import CliRunner
 
 from ondevice.cli import app
-from ondevice.cli.examine_gpu import gpu_findings
-from ondevice.cli.finding import Finding
+from ondevice.cli.examine_gpu import Finding, gpu_findings
 from ondevice.machine.graphics import Graphics
 
 GB = 10**9

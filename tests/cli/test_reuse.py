@@ -14,8 +14,8 @@ from ondevice.cli import app
 from ondevice.cli.options import PotOptions
 from ondevice.config import GenerationConfig
 from ondevice.documents import read
-from ondevice.library.content_address import content_address
 from ondevice.library.library import Entry, Library
+from ondevice.session.content_address import content_address
 from ondevice.session.engine import Engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -33,7 +33,7 @@ def saved(checkpoint: Path, text: Path, tmp_path: Path, monkeypatch: pytest.Monk
     session = engine.session()
     for _ in session.read(read(text)):
         pass
-    address = content_address(engine.loaded, session.context.tokens, config)
+    address = content_address(engine.loaded, session.context.tokens.document, config)
     return Library().save(session, {}, address=address)
 
 

@@ -30,7 +30,6 @@ from ondevice.config import (
     TierConfig,
     by_key,
     key_name,
-    label_name,
     on_screen,
     option_name,
     settings_of,
@@ -38,6 +37,7 @@ from ondevice.config import (
     with_choices,
     with_values,
 )
+from ondevice.config.engine import label_name
 from ondevice.config.setting import Control, Setting, at_least, check_each, setting
 from ondevice.errors import ConfigError, named
 from ondevice.ui.form import CONTROLS, Form, control, on_form

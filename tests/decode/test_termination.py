@@ -8,7 +8,7 @@ from ondevice.kernels.termination import Termination
 
 from ondevice.config import ArtConfig, PotConfig
 from ondevice.decode.answer import new_attention
-from ondevice.decode.calibration import calibrated, store, thresholds
+from ondevice.decode.calibration import calibrated, store
 from ondevice.decode.termination import DEFAULT, RunTimeTermination, rules_of
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
@@ -121,9 +121,6 @@ def test_a_calibration_is_for_one_model_and_one_way_of_reading():
     assert calibrated("other", art, POT) is None
     assert calibrated("model", art, replace(POT, policy="full")) is None
     assert calibrated("model", replace(art, block_size=64), POT) is None
-    assert thresholds("model", art, POT) == "calibrated"
-    assert thresholds("model", replace(art, tau=0.1), POT) == "named"
-    assert thresholds("other", art, POT) == "usual"
     path.write_text("{ half a file")
     assert calibrated("model", art, POT) is None
 

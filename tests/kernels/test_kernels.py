@@ -4,21 +4,12 @@ import sys
 
 import pytest
 import torch
-from ondevice.kernels import (
-    attention,
-    attention_mass,
-    attention_peak,
-    keep_slots_,
-    project,
-    replace_slots_,
-    rotate,
-    token_loss,
-)
-from ondevice.kernels.attention import additive_mask, causal_mask
-from ondevice.kernels.attention_sharpness import attention_sharpness, attention_sums, sharpness_and_sums
-from ondevice.kernels.pot_update import take_slots
-from ondevice.kernels.projection import project_ref
-from ondevice.kernels.rope import signed_sine
+from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, causal_mask
+from ondevice.kernels.attention_sharpness import attention_sharpness, attention_sums
+from ondevice.kernels.pot_update import keep_slots_, replace_slots_, take_slots
+from ondevice.kernels.projection import project, project_ref
+from ondevice.kernels.rope import rotate, signed_sine
+from ondevice.kernels.token_loss import token_loss
 
 from ondevice_bench.speed.references import (
     attention_mass_ref,
@@ -86,7 +77,7 @@ def test_attention_equals_reference(shape, masked, softcap, dtype, tolerance):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_attention_sharpness_equals_reference(shape, max_scores, softcap, dtype, tolerance):
     query, keys, _ = _inputs(shape, dtype)
-    sharpness = attention_sharpness(query, keys, scale=shape[-1] ** -0.5, softcap=softcap, max_scores=max_scores)
+    sharpness, _ = attention_sharpness(query, keys, scale=shape[-1] ** -0.5, softcap=softcap, max_scores=max_scores)
     expected = attention_sharpness_ref(query, keys, scale=shape[-1] ** -0.5, softcap=softcap)
     torch.testing.assert_close(sharpness, expected, atol=tolerance, rtol=tolerance)
 
@@ -94,9 +85,9 @@ def test_attention_sharpness_equals_reference(shape, max_scores, softcap, dtype,
 @pytest.mark.parametrize("max_scores", [1, 1 << 24])
 def test_sharpness_of_some_keys_count_the_attention_that_the_others_take_up(max_scores):
     query, keys = torch.randn(1, 6, 5, 16), torch.randn(1, 3, 40, 16)
-    everything = attention_sharpness(query, keys, scale=0.7)
-    _, others = sharpness_and_sums(query, keys[:, :, 25:], scale=0.7, max_scores=max_scores)
-    sharpness, sums = sharpness_and_sums(query, keys[:, :, :25], scale=0.7, others=others, max_scores=max_scores)
+    everything, _ = attention_sharpness(query, keys, scale=0.7)
+    _, others = attention_sharpness(query, keys[:, :, 25:], scale=0.7, max_scores=max_scores)
+    sharpness, sums = attention_sharpness(query, keys[:, :, :25], scale=0.7, others=others, max_scores=max_scores)
     torch.testing.assert_close(sharpness, everything[:, :25])
     folded = query.view(1, 3, 10, 16)
     torch.testing.assert_close(sums, (folded @ keys[:, :, :25].transpose(-1, -2) * 0.7).logsumexp(dim=-1))
@@ -119,7 +110,7 @@ def test_long_prompts_are_attended_in_slices_without_a_mask_of_all_by_all(monkey
 def test_one_sharp_head_outweighs_many_that_look_everywhere():
     query, keys = torch.zeros(1, 4, 1, 8), torch.zeros(1, 4, 50, 8)
     query[0, 3, 0, 0], keys[0, 3, 17, 0] = 1.0, 20.0
-    sharpness = attention_sharpness(query, keys, scale=1.0)
+    sharpness, _ = attention_sharpness(query, keys, scale=1.0)
     assert int(sharpness.argmax()) == 17
     assert float(sharpness[0, 17]) == pytest.approx(1.0, abs=2e-3)
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from ondevice.kernels import attention, observed_attention, rope_attention, rotate, rotate_half, rotate_with_half_
-from ondevice.kernels.attention import additive_mask
-from ondevice.kernels.rope import signed_sine
+from ondevice.kernels.attention import additive_mask, attention, observed_attention
+from ondevice.kernels.rope import rotate, rotate_half, rotate_with_half_, signed_sine
+from ondevice.kernels.rope_attention import rope_attention
 
 from ondevice.config import DECODE_POLICIES, PotConfig
 from ondevice.documents import Document

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ondevice.config import PotConfig, SlotSharing
+from ondevice.config import PotConfig
+from ondevice.config.pot import SlotSharing
 from ondevice.documents import Document, Page
 from ondevice.events import HeadsMeasured, PotDistilled
 from ondevice.pot.learned_score import fit, predict_attention

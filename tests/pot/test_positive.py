@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ondevice.pot.learned_score import fit
-from ondevice.pot.positive import NotSolved, solve_positive
+from ondevice.pot.learned_score import NotSolved, fit, solve_positive
 
 
 @pytest.fixture

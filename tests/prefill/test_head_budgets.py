@@ -49,8 +49,8 @@ def test_without_bounds_it_is_in_proportion() -> None:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(head_budgets, "_folder", lambda: tmp_path)
-    return tmp_path
+    monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path))
+    return tmp_path / "head-need"
 
 
 def test_a_model_is_measured_once(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -116,10 +116,9 @@ def test_what_cannot_be_read_is_measured_again(name: str, folder: Path) -> None:
 
 
 def test_without_a_place_to_keep_it_a_model_is_measured_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
+    folder: Path,
 ) -> None:
-    (folder / "file").write_text("")
-    monkeypatch.setattr(head_budgets, "_folder", lambda: folder / "file" / "folder")
+    folder.write_text("")
     loaded = tiny_loaded()
     decoder = Engine(loaded, plain_config()).decoder
     assert float(head_shares(decoder, loaded.tokenizer, "one", 0.2).mean()) == pytest.approx(1)
@@ -154,7 +153,7 @@ def test_where_measuring_fails_slots_are_shared_evenly_and_reading_goes_on(
     assert {int(token) // 500 for token in retention.tokens} == set(range(-(-session.context.num_read // 500)))
     assert session.notices == (f"What the heads of this model need could not be measured: {told}",)
     assert any(isinstance(event, AnswerToken) for event in session.ask("Who lit the lamp?"))
-    assert not list(folder.iterdir()), "it is measured again the next time"
+    assert not folder.exists(), "it is measured again the next time"
     short = engine.session()
     list(short.read(Document("text", "txt", "part", (Page(1, "Short."),), num_pages=1, size_bytes=6)))
     assert short.notices == ()

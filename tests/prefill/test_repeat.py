@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ondevice.config import PotConfig, SlotSharing, TierConfig
+from ondevice.config import PotConfig, TierConfig
+from ondevice.config.pot import SlotSharing
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.events import PotDistilled

@@ -211,7 +211,7 @@ def test_forgetting_everything_after_a_restart_leaves_what_is_kept_of_others_and
     for one in (visitor, visitor, other):
         app.read(app.opened(one))
     workspace = programs.new("lamp.txt")
-    programs.open(workspace, app.uploads.copy(tmp_path / "lamp.txt", "lamp.txt"), "")
+    programs.open(workspace, app.jobs.open(workspace, app.uploads.copy(tmp_path / "lamp.txt", "lamp.txt")))
     app.read(workspace)
 
     app = App(tmp_path)  # to which only the first browser comes back

@@ -29,7 +29,7 @@ from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase
 from ondevice.session.engine import Engine
 from ondevice.telemetry.telemetry import Telemetry
-from tests.builders.models import page_table, tiny_loaded
+from tests.builders.models import tiny_loaded, tokenised
 from tests.builders.screens import CONFIG, TEXT
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -66,9 +66,8 @@ class House:
         self.workspace = self.visitor.new("lamp.txt")
         half = len(TEXT) // 2
         pages = (Page(1, TEXT[:half]), Page(2, TEXT[half:]))
-        self.workspace.accept(
-            Document("lamp.txt", "txt", "part", pages, 2, len(TEXT)), page_table(half, len(TEXT) - half)
-        )
+        document = Document("lamp.txt", "txt", "part", pages, 2, len(TEXT))
+        self.workspace.accept(tokenised(document, self.engine.loaded.tokenizer.encode))
 
     def bytes_of(self, name: str) -> int:
         return 30_000_000_000 if name == LARGE else 1_000_000

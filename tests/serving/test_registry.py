@@ -15,7 +15,7 @@ from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.ui.environment import prepare_gradio, private_folder
-from tests.builders.models import page_table
+from tests.builders.models import tokens_of
 
 DOCUMENT = Document("a.txt", "txt", "part", (Page(1, "text"),), 1, 4)
 
@@ -82,7 +82,7 @@ def test_the_least_recently_used_workspace_gives_way() -> None:
     registry = Registry(max_visitors=2, clock=clock)
     old, middle = registry.create(), registry.create()
     for visitor in (old, middle):
-        visitor.current.accept(DOCUMENT, page_table(3))
+        visitor.current.accept(tokens_of(3))
     clock.now = 1
     registry.find(middle.id)
     clock.now = 2
@@ -97,7 +97,7 @@ def test_who_has_nothing_gives_way_to_who_has_documents() -> None:
     clock = Clock()
     registry = Registry(max_visitors=2, clock=clock)
     owner = registry.create()
-    owner.current.accept(DOCUMENT, page_table(3))
+    owner.current.accept(tokens_of(3))
     for _ in range(3):
         clock.now += 1
         last = registry.create()

@@ -206,9 +206,9 @@ def test_what_is_not_known_becomes_the_present(tmp_path: Path) -> None:
     assert view is not None
     assert view.known(Look(cycle=1, layer=1)) == Look(cycle=1)
     assert view.known(Look(cycle=99, layer=1, head=9)) == Look(layer=1)
-    reopened = TokenView(view.page_table, view.document)
+    reopened = TokenView(view.tokens, view.document)
     assert reopened.summary()["document"] == view.summary()["document"]
-    assert TokenView(view.page_table).summary()["document"] != view.summary()["document"]
+    assert TokenView(view.tokens).summary()["document"] != view.summary()["document"]
     session = desk.workspace.session
     assert session is not None
     session.context.last_distilled = None  # as of a pot from disk

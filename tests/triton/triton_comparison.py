@@ -12,7 +12,7 @@ import torch
 from ondevice.config import EngineConfig
 from ondevice.model.decoder import Decoder
 from ondevice.model.token_graph import TokenGraph
-from ondevice.result import new_result
+from ondevice_bench.results.result import new_result
 from ondevice_bench.speed.gpu import attention as gpu_attention
 from ondevice_bench.speed.gpu import layers as gpu_layers
 from ondevice_bench.speed.gpu.kernel_cases import kernel_cases

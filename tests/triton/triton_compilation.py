@@ -10,7 +10,6 @@ import triton
 from ondevice.kernels.quantize import num_groups
 from ondevice.kernels.triton import (
     add_norm,
-    coded_attention,
     decode_kernels,
     gated,
     int4,
@@ -81,16 +80,16 @@ def sizes_for(capabilities_of_all=(90,)):
 def test_paged_attention(capability, name):
     dtype, sizes = sizes_of(name)
     types = [f"*{dtype}"] * 3 + ["*i32"] * 2 + [f"*{dtype}", "fp32", "i32", "i32"]
-    kernel = triton_paged_attention._compiled()
+    kernel = triton_paged_attention.paged_attention_kernel
     assert fits(capability, compile_for(capability, kernel, types, {**sizes, "BLOCK_SIZE": 16}))
 
 
 @pytest.mark.parametrize(("capability", "name"), sizes_for())
 def test_rope_attention(capability, name):
     dtype, sizes = sizes_of(name)
-    types = [f"*{dtype}"] * 3 + ["*i32"] + [f"*{dtype}"] * 3 + ["fp32"] + ["i32"] * 6
-    kernel = rope_attention._compiled()
-    assert fits(capability, compile_for(capability, kernel, types, {**sizes, "ROTARY_DIM": sizes["HEAD_DIM"]}))
+    types = [f"*{dtype}"] * 7 + ["*i32"] + [f"*{dtype}"] * 3 + ["fp32"] + ["i32"] * 12
+    own = {"ROTARY_DIM": sizes["HEAD_DIM"], "GROUP_SIZE": 32, "KEY_BITS": 0, "VALUE_BITS": 0}
+    assert fits(capability, compile_for(capability, rope_attention.rope_attention_kernel, types, {**sizes, **own}))
 
 
 @pytest.mark.parametrize(("capability", "name"), sizes_for())
@@ -112,12 +111,12 @@ def test_coded_attention(capability, name, bits):
         "fp32",
         *["i32"] * 12,
     ]
-    kernel, head_dim = coded_attention._compiled(), sizes["HEAD_DIM"]
+    kernel, head_dim = rope_attention.rope_attention_kernel, sizes["HEAD_DIM"]
     own = {
         "ROTARY_DIM": head_dim,
         "GROUP_SIZE": head_dim // num_groups(head_dim),
-        "KEYS_FOUR": bits[0] == 4,
-        "VALUES_FOUR": bits[1] == 4,
+        "KEY_BITS": bits[0],
+        "VALUE_BITS": bits[1],
     }
     assert fits(capability, compile_for(capability, kernel, types, {**sizes, **own}))
 
@@ -127,7 +126,7 @@ def test_store_token(capability, name):
     dtype, sizes = sizes_of(name)
     types = [f"*{dtype}"] * 4 + ["*i32"] * 2 + [f"*{dtype}"] * 4 + ["i32"] * 5
     constants = {key: sizes[key] for key in ("HEAD_DIM", "PADDED_DIM")} | {"NUM_HEADS": 32, "NUM_KV_HEADS": 8}
-    assert fits(capability, compile_for(capability, store_token.compiled(), types, constants, num_warps=1))
+    assert fits(capability, compile_for(capability, store_token.store_token_kernel, types, constants, num_warps=1))
 
 
 @pytest.mark.parametrize("capability", SHARED_BYTES)
@@ -136,7 +135,7 @@ def test_store_token(capability, name):
 def test_add_norm(capability, size, dtype, has_before):
     types = [f"*{dtype}"] * 5 + ["fp32"] * 2
     constants = {"SIZE": size, "PADDED_SIZE": power_of_two(size), "HAS_BEFORE": has_before}
-    compiled = compile_for(capability, add_norm.compiled(), types, constants, num_warps=add_norm.num_warps(size))
+    compiled = compile_for(capability, add_norm.add_norm_kernel, types, constants, num_warps=add_norm.num_warps(size))
     assert fits(capability, compiled)
 
 
@@ -145,7 +144,7 @@ def test_add_norm(capability, size, dtype, has_before):
 @pytest.mark.parametrize("is_silu", [False, True])
 def test_gated(capability, dtype, is_silu):
     constants = {"IS_SILU": is_silu, "BLOCK": 1024}
-    assert fits(capability, compile_for(capability, gated.compiled(), [f"*{dtype}"] * 2 + ["i32"], constants))
+    assert fits(capability, compile_for(capability, gated.gated_kernel, [f"*{dtype}"] * 2 + ["i32"], constants))
 
 
 @pytest.mark.parametrize("capability", SHARED_BYTES)
@@ -153,54 +152,50 @@ def test_gated(capability, dtype, is_silu):
 def test_int4_made_wide(capability, depth):
     constants = {"TILE_ROWS": 8, "GROUP_SIZE": 32, "MIDDLE": 8, "DEPTH": depth, "BLOCK": 256}
     types = ["*i32", "*bf16", "*bf16", "i32", "i32"]
-    assert fits(capability, compile_for(capability, int4.compiled(), types, constants))
+    assert fits(capability, compile_for(capability, int4.widen_kernel, types, constants))
 
 
 @pytest.mark.parametrize("capability", SHARED_BYTES)
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_logsumexp(capability, dtype):
     types, constants = [f"*{dtype}", "*fp32", "fp32", "i32", "i32"], {"BLOCK": 4096, "HAS_CAP": True}
-    assert fits(capability, compile_for(capability, logsumexp.compiled(), types, constants, num_warps=8))
+    assert fits(capability, compile_for(capability, logsumexp.logsumexp_kernel, types, constants, num_warps=8))
 
 
-# splits, detector, relative, order, positions, window, number of used slots on the device
+# splits, detector, relative, order, number of used slots on the device
 DECODE_VARIANTS = {
-    "plain": (1, False, False, False, False, False, False),
-    "plain-splits-order": (16, False, False, True, False, False, False),
-    "plain-splits-used": (16, False, False, False, False, False, True),
-    "detector": (1, True, False, False, False, False, False),
-    "detector-order-window": (1, True, True, True, True, True, False),
-    "detector-splits": (16, True, False, False, False, False, False),
-    "detector-splits-order-positions": (64, True, True, True, True, False, False),
+    "plain": (1, False, False, False, False),
+    "plain-splits-order": (16, False, False, True, False),
+    "plain-splits-used": (16, False, False, False, True),
+    "detector": (1, True, False, False, False),
+    "detector-order": (1, True, True, True, False),
+    "detector-splits": (16, True, False, False, False),
+    "detector-splits-order": (64, True, True, True, False),
 }
 
 
 def compile_read(capability, name, variant, block_size=64, num_warps=4, num_stages=2):
     dtype, sizes = sizes_of(name, "ROWS")
-    splits, detects, is_relative, has_order, has_positions, has_window, has_length = DECODE_VARIANTS[variant]
-    types = [f"*{dtype}"] * 3 + ["*i32"] * 3 + [f"*{dtype}", "*fp32", "*fp32", "*i32", "*i32", "*fp32"]
-    types += ["*fp32", "*i32", "fp32", "fp32"] + ["i32"] * 11
+    splits, detects, is_relative, has_order, has_length = DECODE_VARIANTS[variant]
+    types = [f"*{dtype}"] * 3 + ["*i32"] + [f"*{dtype}", "*fp32", "*fp32", "*i32", "*i32", "*fp32"]
+    types += ["*fp32", "*i32", "fp32", "fp32"] + ["i32"] * 8
     constants = {
         **sizes,
         "SPLITS": splits,
         "PADDED_PARTS": max(splits, 32 * num_warps // sizes["PADDED_ROWS"]),
         "THREADS": 32 * num_warps,
-        "NUM_QUERIES": 1,
         "BLOCK_SIZE": block_size,
         "HAS_ORDER": has_order,
-        "HAS_POSITIONS": has_positions,
-        "HAS_WINDOW": has_window,
         "HAS_LENGTH": has_length,
         "DETECTS": detects,
         "IS_RELATIVE": is_relative,
-        "PROBE_STRIDE": 4,
     }
-    kernel = decode_kernels.compiled().read
+    kernel = decode_kernels.read_kernel
     return compile_for(capability, kernel, types, constants, num_warps, num_stages)
 
 
 # Every GPU with all that there is to compile, and one with each variant.
-_ALL = "detector-splits-order-positions"
+_ALL = "detector-splits-order"
 
 
 @pytest.mark.parametrize(
@@ -211,7 +206,7 @@ def test_decode_attention(capability, variant):
 
 
 # What `_candidates` tries, and sizes whose tiles are smaller than a block.
-@pytest.mark.parametrize("variant", ["plain-splits-order", "detector-splits-order-positions"])
+@pytest.mark.parametrize("variant", ["plain-splits-order", "detector-splits-order"])
 @pytest.mark.parametrize("name", [name for name in SIZES if name != "llama-bf16"])
 @pytest.mark.parametrize(("num_warps", "num_stages"), [(4, 3), (8, 2)])
 def test_decode_attention_of_other_sizes(name, variant, num_warps, num_stages):
@@ -222,4 +217,4 @@ def test_decode_attention_of_other_sizes(name, variant, num_warps, num_stages):
 def test_decode_merge(capability):
     constants = {"SPLITS": 24, "PADDED_SPLITS": 32, "ROWS": 12, "HEAD_DIM": 80, "PADDED_DIM": 128, "DETECTS": True}
     types = ["*fp32", "*fp32", "*i32", "*bf16", "*i32", "*i32", "*fp32"]
-    assert fits(capability, compile_for(capability, decode_kernels.compiled().merge, types, constants))
+    assert fits(capability, compile_for(capability, decode_kernels.merge_kernel, types, constants))

@@ -33,7 +33,7 @@ from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
 from ondevice.ui.throttle import Throttle
 from tests.builders.documents import encrypt, make_pdf, show
-from tests.builders.models import page_table
+from tests.builders.models import tokenised
 from tests.builders.screens import CONFIG, TEXT, Desk, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -113,7 +113,7 @@ def test_the_forecast_is_a_measured_one_or_none(desk: Desk, monkeypatch: pytest.
     monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)
     assert render.status(desk.workspace)["text"] == f"Ready: {len(TEXT):,} tokens. Press Read."
 
-    num_tokens = desk.workspace.page_table.num_tokens if desk.workspace.page_table else 0
+    num_tokens = desk.workspace.num_tokens
 
     def measured(self: Session) -> Iterator[Any]:
         for i in range(20, num_tokens + 1, 20):
@@ -292,7 +292,7 @@ def test_room_is_counted_as_it_is_there(desk: Desk) -> None:
     for spare, is_told in ((1000, False), (-1000, True)):
         desk.free_memory = lambda device, spare=spare: int(free + spare)
         other = desk.visitor.new("other.txt")
-        other.accept(desk.document, page_table(len(TEXT)))
+        other.accept(tokenised(desk.document, desk.engine.loaded.tokenizer.encode))
         desk.visitor.look_at(other)
         screen = screen_after(desk.actions.read(desk.id, form))
         assert ("would take" in screen["problem"]["text"]) == is_told

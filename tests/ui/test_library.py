@@ -162,18 +162,17 @@ def test_a_record_from_elsewhere_holds_nothing_but_text(desk: Desk, tmp_path: Pa
 
 
 def test_a_document_that_the_library_has_is_opened_and_not_read_again(desk: Desk) -> None:
-    desk.workspace.tokens = _tokens(desk)
     desk.read()
     screen_after(LibraryActions(desk.runner).save(desk.id))
     entry_id = desk.workspace.entry_id
     other = desk.visitor.new("lamp.txt")
-    other.accept(desk.document, desk.workspace.page_table, _tokens(desk))
+    other.accept(_tokens(desk))
     screen = screen_after(desk.actions.read_opened(desk.id, desk.form))
     assert "Opened from the library" in screen["news"]
     assert other.entry_id == entry_id
     assert other.session is not None
     third = desk.visitor.new("lamp.txt")
-    third.accept(desk.document, desk.workspace.page_table, _tokens(desk))
+    third.accept(_tokens(desk))
     screen = screen_after(desk.actions.read_opened(desk.id, desk.form | {"pot.num_kept": 64}))
     assert "news" not in screen, "other settings are another reading"
     assert third.phase == "read"

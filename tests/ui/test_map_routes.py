@@ -12,12 +12,13 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from ondevice.documents import Document, Page
+from ondevice.documents.tokens import Encode
 from ondevice.serving.security import LOOPBACK_NAMES, guarded
 from ondevice.serving.token_map import LAYERS, MAX_CELLS, Look, State
 from ondevice.serving.token_view import TokenView
-from ondevice.ui.map.reading_view import PIECE_TOKENS, num_pieces, page_source, piece
+from ondevice.ui.map.reading_view import PIECE_TOKENS, num_pieces, piece
 from ondevice.ui.map.routes import HEADER, map_routes
-from tests.builders.models import page_table
+from tests.builders.models import by_letter, tokenised, tokens_of
 from tests.builders.screens import TEXT, Desk, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -35,7 +36,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 @pytest.fixture(scope="module")
 def client(desk: Desk) -> Iterator[TestClient]:
-    app = guarded(Starlette(routes=map_routes(desk.registry, ENCODE)), LOOPBACK_NAMES, allow_addresses=False)
+    app = guarded(Starlette(routes=map_routes(desk.registry)), LOOPBACK_NAMES, allow_addresses=False)
     with TestClient(app, base_url="http://127.0.0.1:7860") as client:
         yield client
 
@@ -54,7 +55,7 @@ def test_a_document_is_shown_before_its_session_has_opened_it(tmp_path: Path) ->
     """A page may ask between the making of a session and its first event."""
     desk = Desk(tmp_path, ENGINE)
     desk.workspace.session = ENGINE.session()
-    app = guarded(Starlette(routes=map_routes(desk.registry, ENCODE)), LOOPBACK_NAMES, allow_addresses=False)
+    app = guarded(Starlette(routes=map_routes(desk.registry)), LOOPBACK_NAMES, allow_addresses=False)
     with TestClient(app, base_url="http://127.0.0.1:7860") as client:
         assert get(client, desk, "text", index=0, part=0).status_code == 200
 
@@ -105,8 +106,8 @@ def test_what_is_not_there_is_refused(
 
 def test_one_answer_holds_so_many_cells(tmp_path: Path) -> None:
     desk = Desk(tmp_path, ENGINE)
-    desk.workspace.accept(desk.document, page_table(100_000))
-    with TestClient(Starlette(routes=map_routes(desk.registry, ENCODE))) as client:
+    desk.workspace.accept(tokens_of(100_000))
+    with TestClient(Starlette(routes=map_routes(desk.registry))) as client:
         assert get(client, desk, "cells", start=0, stop=100_000, size=1).status_code == 400
         assert len(get(client, desk, "cells", start=0, stop=MAX_CELLS, size=1).content) == (2 + len(LAYERS)) * MAX_CELLS
 
@@ -141,9 +142,9 @@ def test_a_token_is_told_with_its_text_place_reason_and_holders(client: TestClie
 
 def test_pieces_put_together_are_the_document(client: TestClient, desk: Desk) -> None:
     text, position = "", 0
-    assert desk.workspace.page_table is not None
+    assert desk.workspace.tokens is not None
     for index in range(2):
-        first, last = desk.workspace.page_table.page_span(index)
+        first, last = desk.workspace.tokens.page_tokens(index)
         for part in range(num_pieces(last - first)):
             shown = get(client, desk, "text", index=index, part=part).json()
             assert shown["start"] == position
@@ -158,47 +159,28 @@ def test_a_document_that_is_closed_meanwhile_is_no_failure(desk: Desk) -> None:
     class Closing:
         """A workspace that is closed between two looks at it."""
 
-        session = None
-        document, page_table = desk.document, page_table(5)
-
         def __init__(self) -> None:
-            self.views = [TokenView(self.page_table)]
+            self.views = [TokenView(tokens_of(5))]
 
         @property
         def view(self) -> TokenView | None:
             return self.views.pop() if self.views else None
 
     registry = type("Registry", (), {"workspace": lambda self, workspace_id: Closing()})()
-    app = Starlette(routes=map_routes(registry, ENCODE))  # type: ignore[arg-type]
+    app = Starlette(routes=map_routes(registry))  # type: ignore[arg-type]
     assert TestClient(app).get("/ondevice/pages", params={"first": 0}).status_code == 200
 
 
-def test_the_pieces_of_an_unread_page_tokenise_it_once(tmp_path: Path) -> None:
-    encoded = []
-
-    def encode(text: str) -> Any:
-        encoded.append(text)
-        return ENCODE(text)
-
-    fresh = Desk(tmp_path, ENGINE)
-    client = TestClient(Starlette(routes=map_routes(fresh.registry, encode)))
-    for _ in range(3):
-        assert get(client, fresh, "text", index=0, part=0).json()["runs"]
-    assert len(encoded) == 1
-
-
-def long_view(text: str) -> tuple[TokenView, Any]:
-    document = Document("long.txt", "txt", "part", (Page(1, text),), 1, len(text))
-    ids, _ = ENCODE(text)
-    return TokenView(page_table(len(ids))), page_source(document, None, ENCODE)
+def view_of(text: str, encode: Encode = ENCODE) -> TokenView:
+    return TokenView(tokenised(Document("long.txt", "txt", "part", (Page(1, text),), 1, len(text)), encode))
 
 
 @pytest.mark.parametrize(
     "text", ["x" * 5000, "a b\n" * 1500, "\u6f22\u5b57\U0001f600" * 400, "\n" * 3000, " lead" * 900]
 )
 def test_pieces_meet_at_words_and_lose_nothing(text: str) -> None:
-    view, source = long_view(text)
-    pieces = [piece(view, source, 0, part, Look()) for part in range(num_pieces(view.page_table.num_tokens))]
+    view = view_of(text)
+    pieces = [piece(view, 0, part, Look()) for part in range(num_pieces(view.tokens.num_tokens))]
     assert "".join(run[1] for one in pieces for run in one["runs"]) == text
     assert [one["start"] for one in pieces[1:]] == [one["stop"] for one in pieces[:-1]]
     assert max(one["stop"] - one["start"] for one in pieces) <= PIECE_TOKENS + 128
@@ -215,12 +197,12 @@ def test_every_answer_stays_below_64_kB(desk: Desk) -> None:
             cells.states[::2] = State.SKIPPED
             return cells
 
-    view, source = long_view("\u6f22" * 3000)
+    view = view_of("\u6f22" * 3000)
     view.__class__ = Scattered
     import json
 
-    for part in range(num_pieces(view.page_table.num_tokens)):
-        shown = piece(view, source, 0, part, Look())
+    for part in range(num_pieces(view.tokens.num_tokens)):
+        shown = piece(view, 0, part, Look())
         assert len(json.dumps(shown, ensure_ascii=False).encode()) < 64_000
 
 
@@ -228,14 +210,12 @@ def test_a_single_endless_word_is_cut_and_says_so() -> None:
     def encode(text: str) -> Any:
         return np.zeros(1, np.int32), np.array([[0, len(text)]], np.int32)
 
-    document = Document("w", "txt", "part", (Page(1, "w" * 100_000),), 1, 100_000)
-    shown = piece(TokenView(page_table(1)), page_source(document, None, encode), 0, 0, Look())
+    shown = piece(view_of("w" * 100_000, encode), 0, 0, Look())
     assert "88,000 characters are not shown" in shown["runs"][0][1]
 
 
 def test_a_page_without_text_is_a_piece_without_runs() -> None:
     document = Document("w", "txt", "part", (Page(1, ""), Page(2, "ab")), 2, 2)
-    view = TokenView(page_table(0, 2))
-    source = page_source(document, None, ENCODE)
-    assert piece(view, source, 0, 0, Look())["runs"] == []
-    assert piece(view, source, 1, 0, Look())["runs"] == [[2, "ab", State.UNREAD, 0]]
+    view = TokenView(tokenised(document, by_letter))
+    assert piece(view, 0, 0, Look())["runs"] == []
+    assert piece(view, 1, 0, Look())["runs"] == [[2, "ab", State.UNREAD, 0]]

@@ -44,12 +44,12 @@ def test_a_scan_needs_no_reading_and_names_pages(desk: Desk, monkeypatch: pytest
 def test_what_looks_like_a_formula_is_none_in_the_file(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     name_in_chunks(monkeypatch, ["lamp"])
     screen_after(ScanActions(desk.runner).run(desk.id, "List all things."))
-    scanning = desk.workspace.scanning
-    assert scanning is not None
-    scanning.scan.findings.all[0].text = "=1+1"
+    scan = desk.workspace.scan
+    assert scan is not None
+    scan.findings.all[0].text = "=1+1"
     file = ScanActions(desk.runner).export(desk.id)["download"]
     assert (file["name"], file["mime"]) == ("lamp-findings.csv", "text/csv")
-    head, row = csv.reader(io.StringIO(to_csv(scanning)))
+    head, row = csv.reader(io.StringIO(to_csv(scan)))
     assert head == ["found", "parts", "sentence"]
     assert row[:2] == ["'=1+1", "1 2"]
 
@@ -70,7 +70,7 @@ def test_a_stopped_scan_says_so_and_the_document_can_be_read_and_asked(
     assert "were not looked at" in shown["account"][1]
     desk.read()
     assert desk.ask()["chat"]
-    assert desk.workspace.scanning is not None, "what was found stays"
+    assert desk.workspace.scan is not None, "what was found stays"
     assert ScanActions(desk.runner).close(desk.id)["scan"]["scan"] is None
 
 

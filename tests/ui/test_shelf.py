@@ -9,14 +9,15 @@ import pytest
 
 from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
+from ondevice.documents.tokens import DocumentTokens
 from ondevice.serving.job_events import Failed
 from ondevice.serving.shelf_state import Stage
 from ondevice.serving.shelving import MOST_TOGETHER, WHOLE_LIBRARY, Request, ask_several, member_of
+from ondevice.ui.layout import EACH, TOGETHER
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.shelf_actions import ShelfActions
-from ondevice.ui.shelf_layout import EACH, TOGETHER
 from ondevice.ui.tables import as_csv
-from tests.builders.models import page_table, plain_config, plain_generation
+from tests.builders.models import plain_config, plain_generation, tokenised
 from tests.builders.screens import Desk, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -30,10 +31,10 @@ BOAT = "A boat went out at noon. " * 6
 def desk(tmp_path: Path) -> Desk:
     """One document of 660 tokens is saved, and closed; two short ones are open and read."""
     desk = Desk(tmp_path, ENGINE)
-    desk.workspace.accept(_document("lamp.txt", LAMP), page_table(len(LAMP)))
+    desk.workspace.accept(_document("lamp.txt", LAMP))
     desk.read()
     second = desk.visitor.new("boat.txt")
-    second.accept(_document("boat.txt", BOAT), page_table(len(BOAT)))
+    second.accept(_document("boat.txt", BOAT))
     desk.visitor.look_at(second)
     desk.read()
     return desk
@@ -42,8 +43,8 @@ def desk(tmp_path: Path) -> Desk:
 LAMP = "The lamp is lit at dusk by the keeper. " * 5
 
 
-def _document(name: str, text: str) -> Document:
-    return Document(name, "txt", "part", (Page(1, text),), 1, len(text))
+def _document(name: str, text: str) -> DocumentTokens:
+    return tokenised(Document(name, "txt", "part", (Page(1, text),), 1, len(text)), ENGINE.loaded.tokenizer.encode)
 
 
 def shelf_of(desk: Desk) -> ShelfActions:
@@ -57,11 +58,11 @@ def ask(desk: Desk, mode: str, question: str = "Zzxj?", keys: list[str] | None =
 
 
 def save_and_close(desk: Desk) -> str:
-    """The key of the document that is shown, once it is in the library alone."""
+    """The id of the document that is shown, once it is in the library alone."""
     screen_after(LibraryActions(desk.runner).save(desk.id))
     entry_id = desk.visitor.current.entry_id
     desk.actions.forget(desk.id)
-    return f"saved:{entry_id}"
+    return entry_id
 
 
 def test_together_names_the_document_of_every_passage(desk: Desk) -> None:
@@ -72,10 +73,10 @@ def test_together_names_the_document_of_every_passage(desk: Desk) -> None:
     [answer] = turn["answers"]
     assert answer["text"]
     assert f"Read {len(LAMP) + len(BOAT):,} of" in answer["account"]
-    texts = {f"open:{one.id}": text for one, text in zip(desk.visitor.workspaces, (LAMP, BOAT), strict=True)}
+    texts = {one.id: text for one, text in zip(desk.visitor.workspaces, (LAMP, BOAT), strict=True)}
     assert answer["passages"]
     for passage in answer["passages"]:
-        assert passage["text"].split() == texts[passage["key"]][passage["start"] : passage["stop"]].split()
+        assert passage["text"].split() == texts[passage["document"]][passage["start"] : passage["stop"]].split()
         assert passage["place"].endswith(".txt, part 1")
     after = [one.session.context.pot.num_cached[0] for one in desk.visitor.workspaces if one.session is not None]
     assert after == before, "the documents stay as they are"
@@ -94,12 +95,12 @@ def test_each_by_itself_makes_a_table(desk: Desk) -> None:
 @pytest.mark.parametrize("mode", [TOGETHER, EACH])
 def test_a_saved_document_is_asked_and_closed_again(desk: Desk, mode: str) -> None:
     key = save_and_close(desk)
-    keys = [f"open:{desk.visitor.current.id}", key]
+    keys = [desk.visitor.current.id, key]
     assert [*keys, "library"] == [value for _, value in shelf_of(desk).show(desk.id)["shelf_choices"]["choices"]]
     turn = ask(desk, mode, keys=keys)["turns"][0]
     assert not turn["problem"]
     assert len(desk.visitor.documents) == 1, "it is not opened beside the others"
-    places = {one["key"] for answer in turn["answers"] for one in answer["passages"]}
+    places = {one["document"] for answer in turn["answers"] for one in answer["passages"]}
     assert places == set(keys) if mode == EACH else places <= set(keys)
     screen = screen_after(shelf_of(desk).open_passage(desk.id, key, 3, 9))
     assert desk.visitor.current.name == "boat.txt"
@@ -109,11 +110,11 @@ def test_a_saved_document_is_asked_and_closed_again(desk: Desk, mode: str) -> No
 
 def test_a_passage_leads_to_an_open_document_and_a_closed_one_says_so(desk: Desk) -> None:
     first = desk.visitor.workspaces[0]
-    screen = screen_after(shelf_of(desk).open_passage(desk.id, f"open:{first.id}", 3, 9))
+    screen = screen_after(shelf_of(desk).open_passage(desk.id, first.id, 3, 9))
     assert desk.visitor.current is first
     assert screen["jump"]["start"] == 3
     desk.actions.forget(desk.id)
-    screen = screen_after(shelf_of(desk).open_passage(desk.id, f"open:{first.id}", 3, 9))
+    screen = screen_after(shelf_of(desk).open_passage(desk.id, first.id, 3, 9))
     assert "has been closed" in screen["problem"]["text"]
     assert "jump" not in screen
 
@@ -122,8 +123,8 @@ def test_the_whole_library_is_asked_by_its_index(desk: Desk) -> None:
     key = save_and_close(desk)
     turn = ask(desk, TOGETHER, keys=["library"])["turns"][0]
     assert "Side by side: boat.txt" in turn["note"]
-    assert {one["key"] for answer in turn["answers"] for one in answer["passages"]} == {key}
-    LibraryActions(desk.runner).delete(desk.id, key.partition(":")[2])
+    assert {one["document"] for answer in turn["answers"] for one in answer["passages"]} == {key}
+    LibraryActions(desk.runner).delete(desk.id, key)
     steps = ask_several(desk.jobs, desk.visitor.shelf, [WHOLE_LIBRARY], _request(desk))
     assert "index of the library is empty" in next(one.text for one in steps if isinstance(one, Failed))
 
@@ -159,7 +160,7 @@ def test_it_stands_in_line_and_what_cannot_work_is_told(desk: Desk) -> None:
     with pytest.raises(Exception, match="at most"):
         ask_several(desk.jobs, desk.visitor.shelf, members, Request("When?", False, config, config.generation))
     with desk.engine.lane.ticket():
-        keys = [member_of(desk.workspace).key]
+        keys = [member_of(desk.workspace).id]
         steps = shelf_of(desk).ask(desk.id, "When?", keys, TOGETHER, desk.form)
         screen = next(steps) | next(steps)
         assert "In line" in screen["shelf"]["status"]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from ondevice.kernels import attention_mass
+from ondevice.kernels.attention import attention_mass
 from torch import Tensor
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from ondevice.machine.process import return_free_memory
 from ondevice.model.decoder import Decoder
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.result import Row, row
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.equip.sides import (
     EQUIP,
     H2O,

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ondevice.model.decoder import Decoder
-from ondevice.result import Row, row
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.equip.sides import (
     EQUIP,
     NUM_SINKS,

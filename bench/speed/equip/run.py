@@ -18,15 +18,15 @@ from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel
 from ondevice.model.loading.progress import Progress
 from ondevice.model.tokenizer import Tokenizer
-from ondevice.planning.natural_text import paragraphs
-from ondevice.result import Row
 from ondevice_bench.quality.measurement import Measurement, Note, Setup, Table
+from ondevice_bench.results.result import Row
 from ondevice_bench.speed.equip import decoding, proof, updating
 from ondevice_bench.speed.equip.decoding import DecodePlan, run_breakdown, run_decoding, run_validation
 from ondevice_bench.speed.equip.kept_memory import kept_memory
 from ondevice_bench.speed.equip.proof import greedy_tokens, perplexity, sdpa_deviation
 from ondevice_bench.speed.equip.sides import H2O, STREAMING, new_decoder
 from ondevice_bench.speed.equip.updating import CutCase, UpdateCase, run_cuts, run_updates
+from ondevice_bench.speed.natural_text import paragraphs
 from ondevice_bench.speed.random_model import random_model
 from ondevice_bench.speed.turns import LeftOut
 

@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass
 from itertools import cycle
 
 import torch
-from ondevice.kernels import attention, replace_slots_
+from ondevice.kernels.attention import attention
+from ondevice.kernels.pot_update import replace_slots_
 from torch import Tensor
 
-from ondevice.result import Row
+from ondevice_bench.results.result import Row
 from ondevice_bench.speed.equip.baselines import gathered
 from ondevice_bench.speed.equip.compression import Choice, cut_by_copies, cut_in_place_, lagkv, snapkv
 from ondevice_bench.speed.equip.sides import EQUIP, H2O, NUM_SINKS, STREAMING

@@ -20,8 +20,8 @@ from ondevice.kernels.rope_attention import rope_attention
 from ondevice.kernels.termination import Termination
 from torch import Tensor
 
-from ondevice.result import Row, row
 from ondevice_bench.paged.paged_attention import paged_attention
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.choosing import choosing
 from ondevice_bench.speed.gpu.paged_inputs import paged_inputs
 from ondevice_bench.speed.gpu.run import Run
@@ -29,7 +29,7 @@ from ondevice_bench.speed.gpu.run import Run
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 32, 8, 128  # Llama 3.1 8B
 LENGTHS = (4096, 32_768)
 BATCHES = (1, 4)
-RULE = Termination(tau=1e-3, phi=1e-3, patience=5, is_relative=True, probe_stride=4)
+RULE = Termination(tau=1e-3, phi=1e-3, patience=5, is_relative=True)
 _SCALE = HEAD_DIM**-0.5
 _HEAVY_SCORE = 11.0  # of the slots that attention lies on; the scores of the others are normal
 _CALLS, _REPLAYS = 10, 11  # of a graph that is timed; the first replay is a warm-up
@@ -118,7 +118,7 @@ def _decode_rows(batch: int, num_slots: int, device: torch.device) -> list[Row]:
     contenders: dict[str, Callable[[], Any]] = {
         OURS: lambda: ours(None),
         ENDING: lambda: ours(RULE),
-        WATCHING: lambda: ours(Termination(patience=math.inf, probe_stride=RULE.probe_stride)),
+        WATCHING: lambda: ours(Termination(patience=math.inf)),
         GQA: lambda: F.scaled_dot_product_attention(query, keys, values, scale=_SCALE, enable_gqa=True),
         FOLDED: lambda: F.scaled_dot_product_attention(folded, keys, values, scale=_SCALE),
     }

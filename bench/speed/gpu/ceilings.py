@@ -7,7 +7,7 @@ import time
 import torch
 import torch.nn.functional as F
 
-from ondevice.result import Row, row
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.gpu.attention import milliseconds
 from ondevice_bench.speed.gpu.run import Run
 

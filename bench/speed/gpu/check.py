@@ -27,8 +27,8 @@ from typing import NamedTuple
 import torch
 
 from ondevice.config import EngineConfig
-from ondevice.result import Result, new_result, row, write_result
 from ondevice_bench.results.files import read_result
+from ondevice_bench.results.result import Result, new_result, row, write_result
 from ondevice_bench.speed.gpu.run import Run
 
 _ROOT = Path(__file__).resolve().parents[3]

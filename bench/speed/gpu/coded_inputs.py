@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from ondevice.kernels.coded_attention import coded_attention
-from ondevice.kernels.codes import Coded, Frame, encode, encode_keys
+from ondevice.kernels.codes import Coded, Frame, around, encode
 from ondevice.kernels.rope import signed_sine
 from torch import Tensor
 
@@ -42,7 +42,7 @@ def coded_inputs(
     mean = 5 * torch.randn(num_kv_heads, head_dim, generator=generator)
     frame = Frame(mean, torch.rand(num_kv_heads, head_dim, generator=generator) + 0.1)
     keys = mean[:, None] + frame.spread[:, None] * keys
-    (keys, key_scales), (values, value_scales) = encode_keys(keys, frame, bits[0]), encode(values, bits[1])
+    (keys, key_scales), (values, value_scales) = encode(around(keys, frame), bits[0]), encode(values, bits[1])
     heads = (1, 1) if is_shared else (batch, num_kv_heads)
     positions = torch.randint(0, _POSITIONS, (*heads, num_slots), generator=generator, dtype=torch.int32)
     angle = torch.arange(_POSITIONS)[:, None] * 100.0 ** -(torch.arange(rotary_dim // 2) / rotary_dim)

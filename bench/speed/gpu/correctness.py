@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ondevice.result import row
+from ondevice_bench.results.result import row
 from ondevice_bench.speed.gpu.kernel_cases import kernel_cases
 from ondevice_bench.speed.gpu.run import Run
 

@@ -15,8 +15,8 @@ from ondevice.config import EngineConfig
 from ondevice.model.decoder import Decoder
 from ondevice.model.packed_modules import PackedLinear, replace_module
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.result import row
 from ondevice.session.engine import Engine
+from ondevice_bench.results.result import row
 from ondevice_bench.speed.decode import bytes_per_token
 from ondevice_bench.speed.gpu.ceilings import copy_bytes_per_second
 from ondevice_bench.speed.gpu.run import LARGE, SMALL, Run, calls_of

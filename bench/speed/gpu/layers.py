@@ -17,7 +17,7 @@ from ondevice.kernels.norm import RMSNorm, add_norm_
 from ondevice.kernels.rounding import quantize_int4
 from torch import Tensor
 
-from ondevice.result import Row, row
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.choosing import choosing
 from ondevice_bench.speed.gpu.attention import milliseconds
 from ondevice_bench.speed.gpu.run import Run

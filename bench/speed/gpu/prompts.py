@@ -7,7 +7,7 @@ import time
 import torch
 
 from ondevice.prefill.pruning import Pruning, slim_steps, stored_tokens
-from ondevice.result import row
+from ondevice_bench.results.result import row
 from ondevice_bench.speed.gpu.run import LARGE, SMALL, Run, large_decoder
 from ondevice_bench.speed.slim import PAPER
 from ondevice_bench.speed.specprefill import random_pair, run_ttft, summary_of

@@ -12,8 +12,8 @@ from ondevice.config import EngineConfig, PotConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.events import Event, PotDistilled, TokensRead
 from ondevice.model.loading.load import LoadedModel
-from ondevice.result import row
 from ondevice.session.engine import Engine, Session
+from ondevice_bench.results.result import row
 from ondevice_bench.speed.gpu.run import LARGE, SMALL, Calls, Run, calls_of
 from ondevice_bench.speed.random_model import random_model
 

@@ -10,10 +10,10 @@ from ondevice.config import DtypeName, EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerToken
 from ondevice.model.loading.load import LoadedModel, load_model
-from ondevice.planning.natural_text import paragraphs
-from ondevice.result import row
 from ondevice.session.engine import Engine
+from ondevice_bench.results.result import row
 from ondevice_bench.speed.gpu.run import Run
+from ondevice_bench.speed.natural_text import paragraphs
 
 _COMPARED = 1024  # tokens
 _POT = PotConfig(capacity=4096, num_kept=2048)

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from ondevice.model.decoder import Decoder
-from ondevice.result import Result, Row, row, write_result
+from ondevice_bench.results.result import Result, Row, row, write_result
 from ondevice_bench.speed.random_model import random_model
 
 _LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cudaMemcpy", "cudaMemset")

@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 
-from ondevice.result import Row, row
 from ondevice_bench.client import Client, RequestFailed
+from ondevice_bench.results.result import Row, row
 
 _LIMIT_SECONDS = 600.0
 

@@ -15,9 +15,9 @@ from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfi
 from ondevice.documents import Document, Page, read
 from ondevice.errors import OndeviceError
 from ondevice.library.library import Library
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine, Session
 from ondevice.session.saving import load_session, reopened, save_session, saved_config
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.reliability.damaged_documents import KINDS, spoilt
 from ondevice_bench.speed.reliability.damaged_pots import SavedPot, spoil, spoil_json
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ondevice.result import Row, row
+from ondevice_bench.results.result import Row, row
 
 _TRIES = 3  # for each kill: a reading may end before its moment has come
 _QUESTION = "What is this text about?"

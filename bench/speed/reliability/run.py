@@ -10,10 +10,10 @@ from typing import Any
 
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
-from ondevice.planning.generated_text import generated
-from ondevice.result import Row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Measurement, Note, Setup, Table
+from ondevice_bench.results.result import Row
+from ondevice_bench.speed.generated_text import generated
 from ondevice_bench.speed.random_model import random_model
 from ondevice_bench.speed.reliability.clients import ask_at_once
 from ondevice_bench.speed.reliability.hostile import Tally, spoil_documents, spoil_entries, spoil_pots

@@ -13,9 +13,9 @@ from ondevice.config import EngineConfig, GenerationConfig, PotConfig, TierConfi
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerFinished, TokensRead
 from ondevice.machine.process import return_free_memory
-from ondevice.planning.generated_text import generated_pages
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine, Session
+from ondevice_bench.results.result import Row, row
+from ondevice_bench.speed.generated_text import generated_pages
 
 Progress = Callable[..., None]
 

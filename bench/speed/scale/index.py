@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from ondevice.library.index import LibraryIndex
-from ondevice.result import Row, row
 from ondevice_bench.quality.measurement import Setup
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.turns import take_turns
 
 DOCUMENTS = 100_000

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from ondevice.errors import OndeviceError
-from ondevice.result import Row, row
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.scale.runs import Corpus, done, finish, rows, run, started, wait_until_reading
 
 KINDS = ("worker", "driver", "own node", "other node")

@@ -14,9 +14,9 @@ import torch
 
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
-from ondevice.planning.natural_text import paragraphs
-from ondevice.result import Row, row
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.results.result import Row, row
+from ondevice_bench.speed.natural_text import paragraphs
 from ondevice_bench.speed.processes import in_its_own_process
 from ondevice_bench.speed.scale.index import DOCUMENTS, index_figures, measure_index
 from ondevice_bench.speed.scale.kills import KINDS, Kill, kill_one

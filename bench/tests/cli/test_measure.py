@@ -22,12 +22,12 @@ from ondevice.cli.options import PotOptions
 from ondevice.config import PotConfig
 from ondevice.events import PagesExtracted
 from ondevice.model.decoder import Decoder
-from ondevice.result import Row, row
 from ondevice_bench.cli.measure import command
 from ondevice_bench.quality.entry import FLOATS, INTS, Entry, Option
 from ondevice_bench.quality.measurement import Measurement, Note, Setup
 from ondevice_bench.quality.registry import EVALUATIONS
 from ondevice_bench.results.files import read_result
+from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.art import QUICK, Cache
 from ondevice_bench.speed.registry import BENCHMARKS
 from ondevice_bench.speed.specprefill import own_pair

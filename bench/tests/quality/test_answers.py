@@ -15,7 +15,6 @@ from ondevice.cli import app
 from ondevice.config import ArtConfig, EngineConfig, PotConfig, TierConfig
 from ondevice.decode.denial import NOT_THERE
 from ondevice.errors import ConfigError
-from ondevice.result import Result, Row, row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality import contenders as contenders_module
 from ondevice_bench.quality import run_answers as module
@@ -28,6 +27,7 @@ from ondevice_bench.quality.trials import Trial
 from ondevice_bench.results.charts import curve_of, draw
 from ondevice_bench.results.files import read_result
 from ondevice_bench.results.markdown import make_pages
+from ondevice_bench.results.result import Result, Row, row
 from tests.builders.models import plain_config, tiny_encoder, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")

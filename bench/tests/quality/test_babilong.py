@@ -13,7 +13,6 @@ import pytest
 from ondevice.config import GenerationConfig, PotConfig
 from ondevice.errors import ConfigError
 from ondevice.events import DocumentRead
-from ondevice.result import row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.babilong_tasks import MAX_NEW_TOKENS, TASKS, Story, make_sample, read_stories, score
 from ondevice_bench.quality.babilong_together import (
@@ -28,6 +27,7 @@ from ondevice_bench.quality.contenders import text_document
 from ondevice_bench.quality.measurement import Setup
 from ondevice_bench.quality.run_babilong import MEASUREMENT, SCORE, babilong_summary
 from ondevice_bench.quality.trials import Trial, case_of
+from ondevice_bench.results.result import row
 from tests.builders.models import plain_config, tiny_loaded
 
 SENTENCES = [f"Sentence {i} says nothing." for i in range(40)]

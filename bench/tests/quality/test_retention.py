@@ -13,7 +13,6 @@ import torch
 from ondevice.config import EngineConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
-from ondevice.result import Row, new_result, row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Setup
 from ondevice_bench.quality.run_retention import LOSS, MEASUREMENT, SECONDS, Recalled, retention_summary
@@ -21,6 +20,7 @@ from ondevice_bench.quality.run_ruler import SCORE
 from ondevice_bench.quality.trials import Trial
 from ondevice_bench.results.comparison import lines_of
 from ondevice_bench.results.reading import IN_BYTES, IN_TOKENS, RECALL
+from ondevice_bench.results.result import Row, new_result, row
 from tests.builders.models import plain_config, tiny_loaded
 
 TEXT = " ".join(f"Sentence {i} says nothing of note. Nor does its neighbour {i}?" for i in range(300))

@@ -13,7 +13,6 @@ import pytest
 
 from ondevice.config import GenerationConfig, PotConfig
 from ondevice.errors import ConfigError
-from ondevice.result import row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Note, Setup
 from ondevice_bench.quality.qa_summary import task_summary
@@ -21,6 +20,7 @@ from ondevice_bench.quality.ruler_tasks import TASKS, make_sample, read_sources
 from ondevice_bench.quality.run_ruler import MEASUREMENT, SCORE
 from ondevice_bench.quality.samples import Sample
 from ondevice_bench.quality.trials import Trial
+from ondevice_bench.results.result import row
 from tests.builders.models import plain_config, tiny_loaded
 
 TEXT = " ".join(f"Sentence {i} says nothing of note. Nor does its neighbour {i}?" for i in range(500))

@@ -12,12 +12,12 @@ import pytest
 from ondevice.config import EngineConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Setup
 from ondevice_bench.quality.run_scan import MEASUREMENT, summary
 from ondevice_bench.quality.scan_tasks import KINDS, count_error, count_of, items_of, list_scores, make_list
 from ondevice_bench.quality.trials import Trial
+from ondevice_bench.results.result import Row, row
 from tests.builders.models import plain_config, tiny_loaded
 
 SENTENCES = [f"Sentence {i} says nothing of note." for i in range(200)]

@@ -11,12 +11,12 @@ import pytest
 from ondevice.config import EngineConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Setup
 from ondevice_bench.quality.run_ruler import SCORE
 from ondevice_bench.quality.run_shelf import MEASUREMENT, summary
 from ondevice_bench.quality.trials import Trial
+from ondevice_bench.results.result import Row, row
 from tests.builders.models import plain_config, tiny_loaded
 
 TEXT = " ".join(f"Sentence {i} says nothing of note. Nor does its neighbour {i}?" for i in range(300))

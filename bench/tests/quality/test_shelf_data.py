@@ -11,11 +11,11 @@ import pytest
 from ondevice.config import EngineConfig, PotConfig
 from ondevice.documents import Document
 from ondevice.errors import ConfigError
-from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Setup
 from ondevice_bench.quality.run_shelf_data import MEASUREMENT, figures
 from ondevice_bench.quality.trials import Trial
+from ondevice_bench.results.result import Row, row
 from tests.builders.models import plain_config, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")

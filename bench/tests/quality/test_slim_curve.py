@@ -4,12 +4,12 @@ import pytest
 
 from ondevice.config import PotConfig, SlimConfig
 from ondevice.documents import Document, Page
-from ondevice.result import Result
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.recall import recall_config
 from ondevice_bench.quality.slim_curve import Point, rows_of, run_curve
 from ondevice_bench.results.charts import curve_of, draw
 from ondevice_bench.results.markdown import make_pages
+from ondevice_bench.results.result import Result
 from tests.builders.models import plain_config, tiny_loaded
 
 TEXT = "".join(f"The lamp {i} is lit at dusk by keeper {i * 7}. " for i in range(40))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ondevice.result import Result, new_result
 from ondevice_bench.results.age import MOST_COMMITS, MOST_DAYS, listed, old_results, read_list
+from ondevice_bench.results.result import Result, new_result
 from tests.builders.models import plain_config
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from ondevice.result import Row, new_result, row
 from ondevice_bench.results.comparison import Line, lines_of
 from ondevice_bench.results.intervals import FEWEST, estimate, mean
 from ondevice_bench.results.reading import RECALL
+from ondevice_bench.results.result import Row, new_result, row
 from tests.builders.models import plain_config
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from ondevice.result import Result, Row, new_result, row
 from ondevice_bench.results.age import read_list
 from ondevice_bench.results.comparison import lines_of
 from ondevice_bench.results.files import read_result
 from ondevice_bench.results.front_page import front_page
 from ondevice_bench.results.headlines import reading_of
 from ondevice_bench.results.reading import DERIVED, IN_BYTES, IN_TOKENS
+from ondevice_bench.results.result import Result, Row, new_result, row
 from tests.builders.models import plain_config
 
 ROOT = Path(__file__).resolve().parents[3]

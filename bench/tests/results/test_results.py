@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from ondevice.cli import app
 from ondevice.config import PotConfig, SpecConfig
-from ondevice.result import Result, ResultError, new_result, row, write_result, write_text
 from ondevice_bench.cli.running import command_line
 from ondevice_bench.quality.pot_sizes import BYTES, SLOTS
 from ondevice_bench.results.age import read_list
@@ -22,6 +21,7 @@ from ondevice_bench.results.files import read_result
 from ondevice_bench.results.markdown import make_pages
 from ondevice_bench.results.names import contender_name
 from ondevice_bench.results.reading import IN_BYTES, IN_TOKENS
+from ondevice_bench.results.result import Result, ResultError, new_result, row, write_result, write_text
 from ondevice_bench.results.tables import cells, fold_trials, number, value_text
 from tests.builders.models import plain_config
 

@@ -14,6 +14,7 @@ from ondevice.documents import Document, Page
 from ondevice.model.loading.load import load_model
 from ondevice.session.engine import Engine
 from ondevice_bench.cli.running import begin
+from ondevice_bench.quality.art_curve import thresholds
 from ondevice_bench.speed.art import ALL, ART, QUICK, Cache, run_art, summary_of
 from tests.builders.models import plain_config, tiny_loaded
 
@@ -50,6 +51,14 @@ def test_the_benchmark_measures_every_part(monkeypatch):
     batches = {row.case["batch"] for row in rows if row.contender == ART and row.metric == "decoding speed"}
     assert batches == set(plan.batches)
     assert {row.contender for row in rows if row.metric == "blocks read"} == {ART}
+
+
+def test_thresholds_have_an_origin():
+    art = ArtConfig()
+    store("model", art, POT, (Termination((0.1, 0.2), 1.0, 2, True),))
+    assert thresholds("model", art, POT) == "calibrated"
+    assert thresholds("model", replace(art, tau=0.1), POT) == "named"
+    assert thresholds("other", art, POT) == "usual"
 
 
 def test_results_say_where_the_thresholds_came_from(checkpoint, monkeypatch):

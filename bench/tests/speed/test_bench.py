@@ -18,15 +18,16 @@ from ondevice.config import PotConfig, SlimConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.events import Event
-from ondevice.planning.generated_text import beginning, generated
-from ondevice.planning.natural_text import paragraphs
+from ondevice.planning.calibrate import beginning
 from ondevice.prefill.reader import Reader
 from ondevice.session.engine import Engine
 from ondevice_bench.speed import ingest
 from ondevice_bench.speed.bandwidth import ReadBandwidth
 from ondevice_bench.speed.decode import Decoding, bytes_per_token, run_decode
 from ondevice_bench.speed.decode import summary_of as decode_summary
+from ondevice_bench.speed.generated_text import generated
 from ondevice_bench.speed.ingest import PROMPT_TOKENS, Cycle, Reading, rss_growth, run_ingest, summary_of
+from ondevice_bench.speed.natural_text import paragraphs
 from ondevice_bench.speed.reference import Reference
 from ondevice_bench.speed.slim import memory_rows, run_reading
 from ondevice_bench.speed.slim import rows_of as slim_rows

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ondevice.kernels import attention
+from ondevice.kernels.attention import attention
 from torch import Tensor
 from typer.testing import CliRunner
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from ondevice.config import EngineConfig, PotConfig
-from ondevice.result import new_result
 from ondevice_bench.results.files import read_result
+from ondevice_bench.results.result import new_result
 from ondevice_bench.speed.gpu import check as gpu_check
 from ondevice_bench.speed.gpu.kernel_cases import kernel_cases
 from ondevice_bench.speed.gpu.real_model import measure_model

@@ -14,9 +14,9 @@ import pytest
 from ondevice.config import PotConfig
 from ondevice.errors import ConfigError, ModelError
 from ondevice.model.tokenizer import Tokenizer
-from ondevice.result import Row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Note, Setup, Table
+from ondevice_bench.results.result import Row
 from ondevice_bench.speed.llama_cpp import PYTHON, Variant, variants
 from ondevice_bench.speed.peer_figures import Contender
 from ondevice_bench.speed.peer_work import KVPRESS, LLAMA_CPP, OURS, TRANSFORMERS, Answer, Figures, Task, work

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ondevice.documents import Document
-from ondevice.result import row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Setup
+from ondevice_bench.results.result import row
 from ondevice_bench.speed.scale.kills import KINDS, Kill, kill_one, rows_of
 from ondevice_bench.speed.scale.loop import read_in_turn
 from ondevice_bench.speed.scale.run import LINES, ONE, TWO, Sizes, measure, modelled, summary_of

@@ -9,13 +9,13 @@ import torch
 from ondevice.config import PotConfig, SpecConfig
 from ondevice.documents import Document, Page
 from ondevice.model.decoder import Decoder
-from ondevice.result import new_result
 from ondevice.session.engine import Engine
 from ondevice_bench.quality import specprefill as evaluation
 from ondevice_bench.quality import speculator as finding
 from ondevice_bench.quality.completion import complete
 from ondevice_bench.quality.passkey import Case
 from ondevice_bench.results.charts import curve_of, draw
+from ondevice_bench.results.result import new_result
 from ondevice_bench.speed.specprefill import own_pair, prompt_flops, run_ttft, summary_of, ttft_bound
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 

@@ -66,10 +66,6 @@ class Chunks:
         """Bytes of all chunks."""
         return self.num_rows // UNIT_ROWS * self.unit_bytes(self._fields)
 
-    def addresses(self) -> list[int]:
-        """The address of each chunk; those that are here stay the same while others come."""
-        return [next(iter(chunk.parts.values())).data_ptr() for chunk in self._chunks]
-
     def limit(self, capacity: int) -> None:
         """Lower the bound, as far as nothing is stored beyond it."""
         self.capacity = max(min(self.capacity, _whole_units(capacity)), self.num_rows)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ondevice.errors import DamagedPot, PotError
-from ondevice.kernels.codes import Frame, decode, encode
+from ondevice.kernels.codes import Frame, around, decode, encode
 from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, ring_parts
 from ondevice.pot.host.copies import to_device, to_host
 from ondevice.pot.host.device_means import DeviceMeans
@@ -87,10 +87,6 @@ class HostTier:
         """Bytes that it may come to take."""
         return sum(ring.capacity // UNIT_ROWS * Chunks.unit_bytes(self._fields) for ring in self._rings)
 
-    def addresses(self) -> list[int]:
-        """The addresses of its chunks; those that are here stay the same while others come."""
-        return [address for ring in self._rings for address in ring.addresses()]
-
     def expect(self, num_tokens: int) -> None:
         """Lower the bound to what a document of so many tokens can bring; before the first of them comes."""
         assert not any(self._num_written), "the rings have begun"
@@ -123,8 +119,7 @@ class HostTier:
         if keys.dim() == 3:
             keys, values = keys[None], values[None]
         if self.frame is not None:
-            frame = self._frame_on(keys.device, slice(layer, layer + keys.shape[0]))
-            keys = (keys.float() - frame.mean[..., None, :]) / frame.spread[..., None, :]
+            keys = around(keys, self._frame_on(keys.device, slice(layer, layer + keys.shape[0])))
         # (num_layers, n, 2, num_kv_heads, head_dim), as rings have it
         rows = torch.stack((keys, values), dim=1)[..., extra:, :].permute(0, 3, 1, 2, 4).contiguous()
         # Numbers are made small before they are copied: a quarter of the bytes.

@@ -15,7 +15,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from ondevice.kernels.attention_sharpness import attention_sums, sharpness_and_sums
+from ondevice.kernels.attention_sharpness import attention_sharpness, attention_sums
 from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.kv_tier import HostTier
 
@@ -95,7 +95,7 @@ def rank_blocks(
         if not at.numel():
             continue
         others = _others(tier, index, query, at // UNIT_ROWS, sums[index], how) if sums else None
-        given, _ = sharpness_and_sums(query.float(), tier.keys(index, at, query.device)[None], others=others, **how)
+        given, _ = attention_sharpness(query.float(), tier.keys(index, at, query.device)[None], others=others, **how)
         given = given[0].cpu().masked_fill_(layer.is_left_out[at], 0.0)
         for further in (0, min(FOLLOWING, block_size)):
             blocks = (layer.origin[at].long() + further) // block_size
@@ -132,7 +132,7 @@ def _rough_scores(
         if not layer.blocks.numel():
             sums.append(torch.empty(0))
             continue
-        given, total = sharpness_and_sums(query.float(), tier.unit_keys(index, device=query.device)[None], **how)
+        given, total = attention_sharpness(query.float(), tier.unit_keys(index, device=query.device)[None], **how)
         best = torch.zeros(num_blocks)
         for blocks in (layer.begins, layer.ends):
             best.scatter_reduce_(0, blocks, given[0].cpu(), "amax")

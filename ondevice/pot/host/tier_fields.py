@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -18,41 +19,24 @@ def tier_fields(shape: PotShape, dtype: torch.dtype, stored: StoredTier) -> dict
 
     `numbers` and `scales` are of its key and its value, or of its key alone where values are in other codes.
     """
-    token, unit = (2, shape.num_kv_heads), (shape.num_kv_heads,)
-    if stored == "k8v4":
-        (keys, key_size), (values, value_size), (key_scales, _), (scales, scale_size) = shape.code_kinds
-        return {
-            "scales": Field((1, *unit), key_scales),
-            "mean_scales": Field(unit, torch.float32, UNIT_ROWS),
-            "origin": Field((), torch.int32),
-            "value_scales": Field((1, *unit, *scale_size), scales),
-            "numbers": Field((1, *unit, *key_size), keys),
-            "value_numbers": Field((1, *unit, *value_size), values),
-            "means": Field((*unit, shape.head_dim), torch.int8, UNIT_ROWS),
-        }
-    if stored == "int4":
-        (codes, size), _, (scales, scale_size), _ = shape.code_kinds
-        return {
-            "mean_scales": Field(unit, torch.float32, UNIT_ROWS),
-            "origin": Field((), torch.int32),
-            "scales": Field((*token, *scale_size), scales),
-            "numbers": Field((*token, *size), codes),
-            "means": Field((*unit, shape.head_dim), torch.int8, UNIT_ROWS),
-        }
-    if stored == "int8":
-        return {
-            "scales": Field(token, torch.float32),
-            "mean_scales": Field(unit, torch.float32, UNIT_ROWS),
-            "origin": Field((), torch.int32),
-            "numbers": Field((*token, shape.head_dim), torch.int8),
-            "means": Field((*unit, shape.head_dim), torch.int8, UNIT_ROWS),
-        }
-    origin = {"origin": Field((), torch.int32)}
-    numbers = {
-        "numbers": Field((*token, shape.head_dim), dtype),
-        "means": Field((*unit, shape.head_dim), dtype, UNIT_ROWS),
-    }
-    return numbers | origin if dtype.itemsize > torch.int32.itemsize else origin | numbers
+    unit, fields = (shape.num_kv_heads,), {"origin": Field((), torch.int32)}
+    if stored == "stored":
+        fields["numbers"] = Field((2, *unit, shape.head_dim), dtype)
+        fields["means"] = Field((*unit, shape.head_dim), dtype, UNIT_ROWS)
+    else:
+        kinds = replace(shape, kv_dtype=stored, key_rotation="on-read").code_kinds
+        (keys, key_size), (values, value_size), (key_scales, key_scale_size), (scales, scale_size) = kinds
+        token = (1 if keys != values else 2, *unit)
+        fields["numbers"], fields["scales"] = (
+            Field((*token, *key_size), keys),
+            Field((*token, *key_scale_size), key_scales),
+        )
+        if keys != values:
+            fields["value_numbers"] = Field((*token, *value_size), values)
+            fields["value_scales"] = Field((*token, *scale_size), scales)
+        fields["means"] = Field((*unit, shape.head_dim), torch.int8, UNIT_ROWS)
+        fields["mean_scales"] = Field(unit, torch.float32, UNIT_ROWS)
+    return dict(sorted(fields.items(), key=lambda item: -item[1].dtype.itemsize))
 
 
 def stored_beside(shape: PotShape, wanted: TierDtypeName) -> StoredTier:

@@ -10,7 +10,7 @@ import numpy as np
 from ondevice import words
 from ondevice.serving.token_map import Look, State
 from ondevice.serving.token_view import TokenView
-from ondevice.ui.map.reading_view import PageSource, excerpt
+from ondevice.ui.map.reading_view import excerpt
 
 STATE_WORDS = {
     State.UNREAD: "not read yet",
@@ -25,17 +25,18 @@ STATE_WORDS = {
 _LEVEL_WORDS = ("none", "up to 1 %", "1 to 10 %", "10 to 50 %", "over 50 %")
 
 
-def account(view: TokenView, source: PageSource, start: int, stop: int, look: Look) -> dict[str, Any]:
+def account(view: TokenView, start: int, stop: int, look: Look) -> dict[str, Any]:
     """For the tokens [start, stop): lines to read, the text with a little around it, and for one token its holders.
 
     `holders` is a row for each layer with a number for each head: 0 not held, 1 held, 2 held because it was new;
     empty for several tokens, for a moment in the past, and before anything was read.
     """
-    look, table = view.known(look), view.page_table
+    look, tokens = view.known(look), view.tokens
     cells = view.cells(start, stop, stop - start, look)
     state, share, counts = State(int(cells.states[0])), float(cells.shares[0]), cells.counts[0]
-    pages = sorted({table.page_of(start), table.page_of(stop - 1)})
-    where = f"{table.unit} {pages[0]}" if len(pages) == 1 else f"{table.unit}s {pages[0]}–{pages[1]}"  # noqa: RUF001
+    pages = sorted({tokens.page_of(start), tokens.page_of(stop - 1)})
+    unit = tokens.document.unit
+    where = f"{unit} {pages[0]}" if len(pages) == 1 else f"{unit}s {pages[0]}–{pages[1]}"  # noqa: RUF001
     one = stop - start == 1
     title = f"Token {words.count(start + 1)}" if one else f"Tokens {words.count(start + 1)}–{words.count(stop)}"  # noqa: RUF001
     return {
@@ -46,7 +47,7 @@ def account(view: TokenView, source: PageSource, start: int, stop: int, look: Lo
         "step": int(cells.steps[0]),
         "lines": _one(view, start, state, share, look) if one else _several(view, counts, share, look),
         "holders": _holders(view, start, look) if one else [],
-        **asdict(excerpt(view, source, start, stop)),
+        **asdict(excerpt(view, start, stop)),
     }
 
 

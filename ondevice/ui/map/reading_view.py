@@ -6,18 +6,15 @@ that the pieces of a page can stand below each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ondevice.documents import Document
 from ondevice.documents.shown import as_shown, without_gone
-from ondevice.documents.tokens import DocumentTokens, Encode
 from ondevice.serving.token_map import Look
 from ondevice.serving.token_view import TokenView
 
@@ -25,9 +22,6 @@ PIECE_TOKENS = 384
 _SEARCHED = 128  # tokens before the end of a piece among which a better end is looked for
 _MAX_CHARS = 12_000  # of a piece: 64 kB even where every character takes four bytes and some for its mark
 _CONTEXT_CHARS = 48
-
-PageText = tuple[str, npt.NDArray[np.int32]]
-PageSource = Callable[[int], PageText]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,41 +33,18 @@ class Excerpt:
     after: str
 
 
-def page_source(document: Document, tokens: DocumentTokens | None, encode: Encode) -> PageSource:
-    """Text as it is shown and character spans (n, 2) of the page at an index.
-
-    Args:
-        tokens: of the session; None before reading has begun: a page is then tokenised when it is asked for, and
-            the last ones are remembered.
-    """
-    shown = as_shown(document.kind)
-    if tokens is not None and tokens.keeps_text and tokens.num_total is not None:
-        return lambda index: (shown(tokens.texts[index]), tokens.page_spans(index))
-    pages = document.pages
-    assert isinstance(pages, tuple), "a stream is never shown"
-
-    @lru_cache(maxsize=8)
-    def encoded(index: int) -> PageText:
-        text = pages[index].text
-        return shown(text), encode(text)[1] if text else np.empty((0, 2), np.int32)
-
-    return encoded
-
-
 def num_pieces(num_tokens: int) -> int:
     """Pieces of a page; a page without text has one as well."""
     return max(-(-num_tokens // PIECE_TOKENS), 1)
 
 
-def piece(
-    view: TokenView, source: PageSource, index: int, part: int, look: Look, cuts: Sequence[int] = ()
-) -> dict[str, Any]:
+def piece(view: TokenView, index: int, part: int, look: Look, cuts: Sequence[int] = ()) -> dict[str, Any]:
     """One piece of the page at `index`: its tokens [start, stop), and runs of tokens that fared alike.
 
     A run is [number of tokens, text, state, step]; see `Cells`. Runs also end before the tokens `cuts`.
     """
-    first, last = view.page_table.page_span(index)
-    text, spans = source(index)
+    first, last = view.tokens.page_tokens(index)
+    text, spans = _page(view, index)
     begin, end = (_cut(text, spans, at) for at in (part * PIECE_TOKENS, (part + 1) * PIECE_TOKENS))
     start, stop = first + begin, min(first + end, last)
     cells = view.cells(start, stop, 1, look)
@@ -89,18 +60,23 @@ def piece(
             shown = shown[:room] + f"… ({len(shown) - room:,} characters are not shown)"
         room = max(room - len(shown), 0)
         runs.append([after - run, shown, int(cells.states[run]), int(cells.steps[run])])
-    return {"page": int(view.page_table.page_numbers[index]), "start": start, "stop": stop, "runs": runs}
+    return {"page": view.tokens.page_number(index), "start": start, "stop": stop, "runs": runs}
 
 
-def excerpt(view: TokenView, source: PageSource, start: int, stop: int) -> Excerpt:
+def excerpt(view: TokenView, start: int, stop: int) -> Excerpt:
     """The text of the tokens [start, stop), up to the end of the page and to a line's length, with some around it."""
-    index = view.page_table.page_index(start)
-    first, last = view.page_table.page_span(index)
-    text, spans = source(index)
+    index = view.tokens.page_index(start)
+    first, last = view.tokens.page_tokens(index)
+    text, spans = _page(view, index)
     begin, end = int(spans[start - first][0]), _char_of(text, spans, min(stop, last) - first)
     end = max(min(end, begin + 2 * _CONTEXT_CHARS), int(spans[start - first][1]) if stop - start == 1 else begin)
     parts = text[max(begin - _CONTEXT_CHARS, 0) : begin], text[begin:end], text[end : end + _CONTEXT_CHARS]
     return Excerpt(*map(without_gone, parts))
+
+
+def _page(view: TokenView, index: int) -> tuple[str, npt.NDArray[np.int32]]:
+    """Text as it is shown, and character spans (n, 2) of its tokens, of the page at an index."""
+    return as_shown(view.tokens.document.kind)(view.tokens.texts[index]), view.tokens.page_spans(index)
 
 
 def _cut(text: str, spans: npt.NDArray[np.int32], at: int) -> int:

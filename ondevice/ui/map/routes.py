@@ -16,12 +16,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from ondevice.documents.tokens import Encode
 from ondevice.serving.registry import Registry
 from ondevice.serving.token_map import MAX_CELLS, Look
 from ondevice.serving.token_view import TokenView
 from ondevice.ui.map.account import account
-from ondevice.ui.map.reading_view import PageSource, num_pieces, page_source, piece
+from ondevice.ui.map.reading_view import num_pieces, piece
 
 PREFIX = "/ondevice"
 HEADER = "x-ondevice-workspace"
@@ -35,33 +34,17 @@ class _NotThere(Exception):
     """This document has no such token, page or part."""
 
 
-_Answer = Callable[[TokenView, PageSource, Request], Response]
+def map_routes(registry: Registry) -> list[Route]:
+    """The routes, for the app's own server; `registry` is where workspaces are found."""
 
-
-def map_routes(registry: Registry, encode: Encode) -> list[Route]:
-    """The routes, for the app's own server.
-
-    Args:
-        registry: where workspaces are found.
-        encode: the model's tokenizer, for documents that are not read yet.
-    """
-
-    def route(name: str, answer: _Answer) -> Route:
+    def route(name: str, answer: Callable[[TokenView, Request], Response]) -> Route:
         def endpoint(request: Request) -> Response:
             workspace = registry.workspace(request.headers.get(HEADER))
-            # Each is looked at once: what is closed meanwhile is gone from one line to the next.
-            view, document, session = (
-                (workspace.view, workspace.document, workspace.session) if workspace is not None else (None,) * 3
-            )
-            if view is None or document is None:
+            view = workspace.view if workspace is not None else None
+            if view is None:
                 return Response(status_code=_MISSING, headers=_NO_STORE)
-            tokens = session.context.tokens if session is not None and session.context.is_open else None
-            if tokens is not None:
-                source = page_source(document, tokens, encode)
-            else:
-                source = view.unread = view.unread or page_source(document, None, encode)  # kept: it remembers pages
             try:
-                return answer(view, source, request)
+                return answer(view, request)
             except _NotThere:
                 return Response(status_code=_MISSING, headers=_NO_STORE)
             except (KeyError, ValueError):
@@ -72,7 +55,7 @@ def map_routes(registry: Registry, encode: Encode) -> list[Route]:
     return [route("cells", _cells), route("pages", _pages), route("token", _token), route("text", _text)]
 
 
-def _cells(view: TokenView, source: PageSource, request: Request) -> Response:
+def _cells(view: TokenView, request: Request) -> Response:
     """Cells of `size` tokens over [start, stop): two bytes each, and after them one for each layer."""
     start, stop, size = _span(view, request)
     if -(-(stop - start) // size) > MAX_CELLS:
@@ -81,31 +64,31 @@ def _cells(view: TokenView, source: PageSource, request: Request) -> Response:
     return _binary(cells.to_bytes() + cells.layers_to_bytes())
 
 
-def _pages(view: TokenView, source: PageSource, request: Request) -> Response:
+def _pages(view: TokenView, request: Request) -> Response:
     """Number and first token of each page from `first` on, as pairs of uint32."""
-    at = slice(_number(request, "first"), _number(request, "first") + _MAX_PAGES)
-    table = view.page_table
-    pairs = np.stack((table.page_numbers[at].astype(np.int64), table.page_starts[at]), axis=1)
-    return _binary(pairs.astype("<u4").tobytes())
+    first, tokens = _number(request, "first"), view.tokens
+    shown = range(first, min(first + _MAX_PAGES, tokens.num_pages))
+    pairs = [(tokens.page_number(index), tokens.page_tokens(index)[0]) for index in shown]
+    return _binary(np.array(pairs, "<u4").tobytes())
 
 
-def _token(view: TokenView, source: PageSource, request: Request) -> Response:
+def _token(view: TokenView, request: Request) -> Response:
     """All there is to say about the tokens [start, stop)."""
     start, stop, _ = _span(view, request)
-    return _json(account(view, source, start, max(stop, start + 1), _look(request)))
+    return _json(account(view, start, max(stop, start + 1), _look(request)))
 
 
-def _text(view: TokenView, source: PageSource, request: Request) -> Response:
+def _text(view: TokenView, request: Request) -> Response:
     """A piece of the page at `index`, by the number of its part; runs also end before the tokens `from` and `to`."""
     index, part = _number(request, "index"), _number(request, "part")
-    if index >= view.page_table.num_pages:
+    if index >= view.tokens.num_pages:
         raise _NotThere
-    first, last = view.page_table.page_span(index)
+    first, last = view.tokens.page_tokens(index)
     if part >= num_pieces(last - first):
         raise _NotThere
     names = ("from", "to")
     cuts = [_number(request, name) for name in names if name in request.query_params]
-    return _json(piece(view, source, index, part, _look(request), cuts))
+    return _json(piece(view, index, part, _look(request), cuts))
 
 
 def _span(view: TokenView, request: Request) -> tuple[int, int, int]:
@@ -113,9 +96,9 @@ def _span(view: TokenView, request: Request) -> tuple[int, int, int]:
     size = _number(request, "size") if "size" in request.query_params else 1
     if stop < start or size < 1:
         raise ValueError
-    if start >= view.page_table.num_tokens:
+    if start >= view.tokens.num_tokens:
         raise _NotThere
-    return start, min(stop, view.page_table.num_tokens), size
+    return start, min(stop, view.tokens.num_tokens), size
 
 
 def _look(request: Request) -> Look:

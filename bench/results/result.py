@@ -7,6 +7,8 @@ docs/results from the files.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -19,9 +21,10 @@ import torch
 from ondevice.config import EngineConfig
 from ondevice.errors import OndeviceError
 from ondevice.files import READABLE, replacing
-from ondevice.machine.facts import commit, describe_machine, versions
+from ondevice.machine.facts import describe_machine, versions
 
 SCHEMA = 1
+DIRTY = "-dirty"  # ends the commit of a checkout with uncommitted changes
 
 
 class ResultError(OndeviceError):
@@ -112,3 +115,23 @@ def write_result(path: Path, result: Result) -> None:
     rows = ",\n".join(f"  {json.dumps(row)}" for row in data["rows"])
     fields = [f" {json.dumps(k)}: " + (f"[\n{rows}\n ]" if k == "rows" else json.dumps(v)) for k, v in data.items()]
     write_text(path, "{\n" + ",\n".join(fields) + "\n}\n")
+
+
+def commit() -> str:
+    """The commit of the checkout that runs, `DIRTY` after it when tracked files differ; "" outside a checkout. Where
+    ONDEVICE_COMMIT is set, what it says: for a copy of the files that was carried to another machine.
+    """
+    if named := os.environ.get("ONDEVICE_COMMIT"):
+        return named
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return ""
+    try:
+        return _git(root, "rev-parse", "HEAD") + (DIRTY if _git(root, "diff", "HEAD", "--name-only") else "")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=20)
+    return done.stdout.strip()
