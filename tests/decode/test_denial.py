@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from ondevice.config import GenerationConfig, PotConfig
-from ondevice.decode import answer as answer_module
-from ondevice.decode.denial import NOT_THERE, NOT_YET, denial
+from ondevice.decode import denial as denial_module
+from ondevice.decode.denial import NOT_THERE, NOT_YET, Judgement, denial
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerFinished, AnswerToken, Event, TokensRead
 from ondevice.session import session as session_module
@@ -33,7 +33,7 @@ def document_of(text: str) -> Document:
 def judged(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Judges the tiny model as a large one, and denies from this log probability on."""
     monkeypatch.setattr(session_module, "SMALLEST", 0)
-    monkeypatch.setattr(answer_module, "LEAST", request.param)
+    monkeypatch.setattr(denial_module, "_LEAST", request.param)
 
 
 def session_of(**fields: Any) -> Session:
@@ -112,6 +112,21 @@ def test_free_answers_and_those_that_are_begun_are_not_judged(judged: None) -> N
     free = session_of(grounded=False)
     list(free.read(document_of(TEXT)))
     assert asked(free)[1].stop_reason == "length"
+
+
+@pytest.mark.parametrize("judged", [ALWAYS], indirect=True)
+def test_a_question_in_another_language_is_not_judged(judged: None) -> None:
+    session = session_of()
+    list(session.read(document_of(TEXT)))
+    assert asked(session, "Wer hat die siebte Lampe angezündet?")[1].stop_reason == "length"
+
+
+def test_the_more_of_its_words_stand_there_the_surer_a_denial_has_to_be() -> None:
+    nothing, half, everything = (Judgement(NOT_THERE, share) for share in (0.0, 0.5, 1.0))
+    assert nothing.denies(-20.0)
+    assert half.denies(-12.0)
+    assert not half.denies(-20.0)
+    assert not everything.denies(-12.0)
 
 
 def test_a_small_model_is_not_judged() -> None:
