@@ -51,6 +51,7 @@ def mcp(
         except ModuleNotFoundError:
             raise ConfigError("The package `mcp` is not installed", fix=install_extra("mcp")) from None
         import anyio
+        from anyio import from_thread
 
         from ondevice.api.tools import Tools
         from ondevice.cli.mcp_stdio import serve
@@ -66,7 +67,8 @@ def mcp(
         registry = Registry()
         with private_folder() as folder:
             try:
-                tools = Tools(Jobs(engine, registry, Library()), Uploads(folder), folders)
+                jobs, uploads, check = Jobs(engine, registry, Library()), Uploads(folder), from_thread.check_cancelled
+                tools = Tools(jobs, uploads, folders, require_wanted=check)
                 instructions = _INSTRUCTIONS + ", ".join(escaped(str(one)) for one in folders)
                 anyio.run(serve, server_of(tools, MCPServer("ondevice", instructions=instructions)))
             finally:
