@@ -7,6 +7,7 @@ the HTML there is, and the value goes to the script, which writes it with textCo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from importlib import resources
 from typing import Any
 
@@ -205,6 +206,11 @@ def scripts() -> str:
     )
     code = "\n".join(_asset(name) for name in files)
     return f"<script>{code}</script>"
+
+
+def login_script() -> str:
+    """A script for the page with the password alone: Gradio puts our words into it, but no head."""
+    return f'<img src="data:," alt="" hidden onerror="{escape(_asset("login.js"))}">'
 
 
 def stylesheet() -> str:
