@@ -90,7 +90,10 @@ def test_a_batch_that_is_stopped_ends_with_a_sentence(number: signal.Signals, ma
         command(made, f"stopped-{int(number)}"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        assert any(line.startswith("Reading") for line in process.stderr)
+        before = list[str]()
+        while not before or not before[-1].startswith("Reading"):
+            before.append(process.stderr.readline())
+            assert before[-1], before
         process.send_signal(number)
         out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
