@@ -64,14 +64,13 @@ class Line:
             while not _is_over(future):
                 if is_late():
                     return None
-            return future.result()
         except BaseException:
-            if not future.cancel():
+            self._asked.pop(question, None)
+            if not future.cancel() and future.running():  # else it would be the next one that stops
                 stop()
             raise
-        finally:
-            if future.done():
-                self._asked.pop(question, None)
+        self._asked.pop(question, None)
+        return future.result()
 
     def hint(self, question: str) -> dict[str, Any]:
         """Words for a call that is late, with the number of those that come first."""

@@ -159,9 +159,11 @@ def test_a_call_that_is_cancelled_stops_its_work_and_no_other(
     assert workspace.idle.wait(5)
     assert time.monotonic() - began < 5
     assert [one.question for one in workspace.exchanges] in ([], ["When?"]), "the second has not begun"
+    assert call_for_a_time(lambda: tools.ask(card["id"], "Where?")) == []
     monkeypatch.undo()
-    [answered] = call_for_a_time(lambda: tools.ask(card["id"], "When?"), seconds=20)
+    [answered] = call_for_a_time(lambda: tools.ask(card["id"], "Where?"), seconds=20)
     assert answered["state"] == "answered"
+    assert workspace.exchanges[-1].record["stop_reason"] != "cancelled", "the same call begins anew"
 
 
 def call_for_a_time(*calls: Callable[[], dict[str, Any]], seconds: float = 1.0) -> list[dict[str, Any]]:
