@@ -161,7 +161,10 @@ def test_a_server_of_an_assistant_ends(seed: int, made: Made, tmp_path: Path) ->
             process.stdin.write(json.dumps({"jsonrpc": "2.0"} | line) + "\n")
         process.stdin.flush()
         time.sleep(rng.uniform(0, made.seconds))
-        ended(process, rng.choice(SIGNALS))
+        number = rng.choice(SIGNALS)
+        process.send_signal(number)
+        process.wait(END_SECONDS)  # while its standard input is open
+        ended(process, number)
 
 
 def messages(path: Path) -> list[dict[str, Any]]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +14,7 @@ import typer
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.running import load_engine
-from ondevice.cli.terminal import err, errors_shown
+from ondevice.cli.terminal import EXIT_INTERRUPTED, err, errors_shown, say
 from ondevice.errors import ConfigError, OndeviceError
 from ondevice.extras import install_extra
 from ondevice.files import escaped
@@ -66,6 +69,15 @@ def mcp(
             engine = load_engine(config, display)
         registry = Registry()
         with private_folder() as folder:
+
+            def end(*_: object) -> None:  # at once: the thread that reads standard input waits for its next line
+                registry.close()
+                rmtree(folder, ignore_errors=True)
+                say("Stopped.", "yellow")
+                os._exit(EXIT_INTERRUPTED)
+
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, end)
             try:
                 jobs, uploads, check = Jobs(engine, registry, Library()), Uploads(folder), from_thread.check_cancelled
                 tools = Tools(jobs, uploads, folders, require_wanted=check)
