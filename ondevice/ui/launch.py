@@ -140,7 +140,7 @@ def serving(
         from ondevice.ui.map.routes import map_routes
         from ondevice.ui.mark import MARK, mark_routes
         from ondevice.ui.page_routes import page_routes
-        from ondevice.ui.panels import scripts, stylesheet
+        from ondevice.ui.panels import login_script, scripts, stylesheet
         from ondevice.ui.recording import recording_route
         from ondevice.ui.theme import make_theme
 
@@ -174,6 +174,7 @@ def serving(
             server_name=f"[{host}]" if ":" in host else host,  # as it stands in an address
             server_port=port,
             auth=login.check_form if login is not None else None,
+            auth_message=login_script(),
             inbrowser=inbrowser,
             prevent_thread_lock=True,
             quiet=True,
