@@ -44,8 +44,8 @@ def answers_summary(rows: Iterable[Row]) -> dict[str, float]:
         found = [score for case, score in held.get(name, {}).items() if case[0] not in SEVERAL_PLACES]
         summary |= {key: float(np.mean(found))} if found else {}
     for key, metric in (("refused_answerable", REFUSED), ("refused_unanswerable", REFUSED_FOREIGN)):
-        ours = question_scores(one for one in rows if one.metric == metric).get(_OURS, {})
-        summary |= {key: float(np.mean([*ours.values()]))} if ours else {}
+        refused = question_scores(one for one in rows if one.metric == metric).get(_OURS, {})
+        summary |= {key: float(np.mean([*refused.values()]))} if refused else {}
     return summary | {key_of(name): float(np.mean([*questions.values()])) for name, questions in scores.items()}
 
 
