@@ -25,7 +25,7 @@ from tests.builders.models import save_checkpoint, tiny_model
 
 IDS = torch.randint(3, 250, (1, 40), generator=torch.Generator().manual_seed(0))
 FORMS = ("8bit", "4bit")
-CASES = [("llama", "8bit"), ("llama", "4bit"), *[slow(family, form) for family in FAMILIES[1:] for form in FORMS]]
+CASES = [("llama", "8bit"), ("llama", "4bit"), *[slow(family, form) for family in list(FAMILIES)[1:] for form in FORMS]]
 
 
 def rounded(model: nn.Module, bits: int) -> nn.Module:

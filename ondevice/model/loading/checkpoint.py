@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ondevice.errors import ModelError, UnsafeModel
+from ondevice.model.families import FAMILIES, family_name
 from ondevice.model.loading.checksums import sample_sha256
 from ondevice.model.loading.placement import WeightForm
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 _INDEX = "model.safetensors.index.json"
@@ -125,7 +125,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _check_usable(folder: Path, config: dict[str, Any]) -> None:
-    family = config.get("model_type")
+    family = family_name(config)
     if family not in FAMILIES:
         if "auto_map" in config:
             raise UnsafeModel(
