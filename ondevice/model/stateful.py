@@ -32,12 +32,11 @@ def mix(
     state, num_staying = native.of(index), normed.shape[1] - num_transient
     if isinstance(layer, WindowLayer):
         assert rope is not None
-        out, new = _attend(layer, normed, state, native.num_seen, num_staying, rope)
-        native.append_(index, new)
+        out, kept = _attend(layer, normed, state, native.num_seen, num_staying, rope)
+        native.append_(index, kept)
         return out
     assert isinstance(layer, RecurrentLayer)
-    new: Sequence[Tensor] = state
-    outs = list[Tensor]()
+    new, outs = state, list[Tensor]()
     if num_staying:
         out, new = layer.mix(normed[:, :num_staying], state)
         outs.append(out)

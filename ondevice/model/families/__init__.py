@@ -13,10 +13,12 @@ import torch
 
 from ondevice.errors import ModelError
 from ondevice.model.families.fusing import norm_of, weight_of
-from ondevice.model.families.gemma import gemma2_layers
+from ondevice.model.families.gemma import gemma2_layers, gemma3_layers
+from ondevice.model.families.lfm2 import lfm2_layers
 from ondevice.model.families.llama import llama_layers
 from ondevice.model.families.parts import Layer, ModelParts
 from ondevice.model.families.phi3 import phi3_layers
+from ondevice.model.families.qwen3_5 import qwen3_5_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,9 @@ FAMILIES: dict[str, Family] = {
     "smollm3": Family(llama_layers),
     "phi3": Family(phi3_layers, gguf="phi3"),
     "gemma2": Family(gemma2_layers, is_centred=True, gguf="gemma2", overflows_float16=True),
+    "gemma3_text": Family(gemma3_layers, is_centred=True, overflows_float16=True),
+    "qwen3_5_text": Family(qwen3_5_layers, is_centred=True),
+    "lfm2": Family(lfm2_layers, norm="embedding_norm"),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -83,7 +82,7 @@ class NoTurn:
 def mixer_of(module: Any, cache: str) -> Mix:
     """`RecurrentLayer.mix` by a module of transformers that keeps its state in what it is given as `cache`."""
 
-    def mix(hidden: Tensor, state: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor]]:
+    def mix(hidden: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         held = _Held(*state)
         return module(hidden, **{cache: held}), held.parts
 

@@ -5,7 +5,7 @@ A layer's kind says what it keeps of the tokens before: slots of the pot, or a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol, TypeGuard
@@ -19,7 +19,7 @@ from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import project
 
 Op = Callable[[Tensor], Tensor]
-Mix = Callable[[Tensor, Sequence[Tensor]], tuple[Tensor, Sequence[Tensor]]]
+Mix = Callable[[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]
 # (hidden_states, position_ids) -> cosines and sines, each (batch, n, rotary_dim), as modules of transformers give them.
 Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 

@@ -69,7 +69,7 @@ def inspect_gguf(path: Path) -> GgufSummary:
         raise ModelError(
             f"GGUF models of type {architecture!r} cannot be used",
             where=str(path),
-            fix=f"Choose one of these families: {', '.join(FAMILIES)}.",
+            fix=f"Choose one of these families: {', '.join(sorted(_ARCHITECTURES))}.",
         )
     num_parameters = sum(prod(tensor.shape) for tensor in gguf.tensors)
     pre_tokenizer = str(gguf.metadata.get("tokenizer.ggml.pre", ""))
