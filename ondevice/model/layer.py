@@ -77,8 +77,7 @@ def after_attention(layer: AttentionLayer, hidden: Tensor, out: Tensor) -> tuple
 
 
 def after_mixing(layer: Layer, hidden: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-    """What mixes the tokens of a layer gave, (batch, n, hidden_size), with its residual, and what the feed-forward
-    network takes."""
+    """The residual of a layer with its mixed tokens (batch, n, hidden_size), and the feed-forward network's input."""
     return add_norm_(out, hidden, layer.mlp_norm, layer.post_attention_norm)
 
 

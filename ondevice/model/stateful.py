@@ -20,7 +20,7 @@ _QUERIES = 512  # at once: each of them needs a row of the mask
 def mix(
     layer: Layer, normed: Tensor, native: NativeState, index: int, num_transient: int, rope: Rotary | None
 ) -> Tensor:
-    """What a layer makes of the tokens of a pass: (batch, n, hidden_size), before the residual.
+    """Mix the tokens of a pass with the state of a layer: (batch, n, hidden_size), before the residual.
 
     Args:
         normed: (batch, n, hidden_size) after the layer's input norm.

@@ -160,7 +160,9 @@ def _randomize_(model: Any, seed: int) -> None:
         elif parameter.dim() == 2:  # (out, in)
             gain = 3.0 if "lm_head" in name else 1.5
             parameter.copy_(gain * noise / parameter.shape[1] ** 0.5)
-        elif name.endswith("bias"):
+        elif parameter.dim() == 3:  # of a convolution, (channels, 1, kernel)
+            parameter.copy_(1.5 * noise / parameter.shape[2] ** 0.5)
+        elif name.endswith(("bias", "A_log")):
             parameter.copy_(0.5 * noise)
         else:  # norm weights: near their initial value (1, or 0 in Gemma), but not equal to it
             parameter.add_(0.2 * noise)

@@ -43,22 +43,25 @@ class Family:
 FAMILIES: dict[str, Family] = {
     "llama": Family(llama_layers, gguf="llama"),  # Mistral's GGUF files call themselves llama, too
     "mistral": Family(llama_layers),
-    "ministral3": Family(llama_layers),
     "qwen2": Family(llama_layers, gguf="qwen2"),
     "qwen3": Family(llama_layers, gguf="qwen3"),
-    "smollm3": Family(llama_layers),
     "phi3": Family(phi3_layers, gguf="phi3"),
     "gemma2": Family(gemma2_layers, is_centred=True, gguf="gemma2", overflows_float16=True),
+    "smollm3": Family(llama_layers),
+    "ministral3": Family(llama_layers),
     "gemma3_text": Family(gemma3_layers, is_centred=True, overflows_float16=True),
     "qwen3_5_text": Family(qwen3_5_layers, is_centred=True),
     "lfm2": Family(lfm2_layers, norm="embedding_norm"),
 }
 
 
+_TEXT_OF = {"qwen3_5": "qwen3_5_text"}  # checkpoints that see pictures, too: transformers loads the text model alone
+
+
 def family_name(config: Any) -> str | None:
     """The family of a configuration of transformers, or of the contents of a config.json; None: it names none."""
     name = config.get("model_type") if isinstance(config, Mapping) else config.model_type
-    return name if isinstance(name, str) else None
+    return _TEXT_OF.get(name, name) if isinstance(name, str) else None
 
 
 def named(family: str) -> dict[str, str]:

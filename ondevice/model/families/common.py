@@ -47,11 +47,16 @@ def heads(attn: Any, config: Any, turn: Any) -> dict[str, Any]:
     return {
         "num_heads": config.num_attention_heads,
         "num_kv_heads": config.num_key_value_heads,
-        "head_dim": getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+        "head_dim": head_dim_of(config),
         "scale": float(attn.scaling),
         "softcap": getattr(config, "attn_logit_softcapping", None),
         "turn": turn,
     }
+
+
+def head_dim_of(config: Any) -> int:
+    """Numbers of one head."""
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 def window_of(config: Any, index: int) -> int | None:

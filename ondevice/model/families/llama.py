@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ondevice.model.families.common import NoTurn, attention, llama_halves, window_of
+from ondevice.model.families.common import NoTurn, attention, head_dim_of, llama_halves, window_of
 from ondevice.model.families.parts import AttentionLayer, QueryScale
 
 
 def llama_layers(model: Any) -> list[AttentionLayer]:
     """The layers of a Llama, Mistral, Ministral 3, Qwen2, Qwen3 or SmolLM3."""
     config, body = model.config, model.model
-    turns = [NoTurn(body.layers[0].self_attn.head_dim), body.rotary_emb]  # of layers without positions, and with
+    turns = [NoTurn(head_dim_of(config)), body.rotary_emb]  # of layers without positions, and with
     with_positions = getattr(config, "no_rope_layers", None) or [1] * len(body.layers)
     return [
         AttentionLayer(
