@@ -24,7 +24,7 @@ from ondevice.kernels.codes import Frame
 from ondevice.kernels.rope import rotate, rows_of
 from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.model.families import model_parts
-from ondevice.model.families.parts import AttentionLayer, ModelParts, RecurrentLayer, WindowLayer
+from ondevice.model.families.parts import AttentionLayer, ModelParts
 from ondevice.model.head import Head
 from ondevice.model.one_token import OneToken, plain_layers
 from ondevice.model.options import OptionFields, Options
@@ -126,7 +126,6 @@ class Decoder:
         state = (
             StatePart(index, name, dtype, size)
             for index, layer in enumerate(parts.all_layers)
-            if isinstance(layer, RecurrentLayer | WindowLayer)
             for name, (dtype, size) in layer.state_sizes(capacity).items()
         )
         pot_layers_per_layer = 1 if capacities is None else len(capacities) // num_layers

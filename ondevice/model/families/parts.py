@@ -5,10 +5,10 @@ A layer's kind says what it keeps of the tokens before: slots of the pot, or a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
-from typing import Protocol, TypeGuard
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import project
 
 Op = Callable[[Tensor], Tensor]
+Sizes = dict[
+    str, tuple[torch.dtype | None, tuple[int, ...]]
+]  # type (None: the model's) and size for each text, by name
 Mix = Callable[[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]
 # (hidden_states, position_ids) -> cosines and sines, each (batch, n, rotary_dim), as modules of transformers give them.
 Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -50,6 +53,10 @@ class Layer:
     activation: Op
     down: Op
     post_mlp_norm: RMSNorm | None = None
+
+    def state_sizes(self, num_slots: int) -> Sizes:
+        """The parts of the state that it keeps beside a pot of so many slots; none where its tokens lie in those."""
+        return {}
 
     @property
     def linears(self) -> dict[str, Linear]:
@@ -103,20 +110,12 @@ class AttentionLayer(Layer):
         return window if self.query_scale is None else min(window, self.query_scale.period)
 
 
-class Slotless(Protocol):
-    """A layer that keeps a state of its own, and no slots of the pot."""
-
-    def state_sizes(self, num_slots: int) -> dict[str, tuple[torch.dtype | None, tuple[int, ...]]]:
-        """Type (None: the model's) and size of each part of its state beside a pot of so many slots, for one text."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowLayer(AttentionLayer):
     """A layer of attention that keeps the last tokens of its window by itself: they slide."""
 
-    def state_sizes(self, num_slots: int) -> dict[str, tuple[torch.dtype | None, tuple[int, ...]]]:
-        """As of every `Slotless` layer: keys before RoPE and values of the last tokens, the newest at the end."""
+    def state_sizes(self, num_slots: int) -> Sizes:
+        """Keys before RoPE and values of the last tokens, the newest at the end."""
         assert self.sliding_window is not None
         size = (self.num_kv_heads, min(self.sliding_window, num_slots), self.head_dim)
         return {"keys": (None, size), "values": (None, size)}
@@ -131,11 +130,10 @@ class RecurrentLayer(Layer):
     """
 
     mix: Mix
-    sizes: Mapping[str, tuple[torch.dtype | None, tuple[int, ...]]]
+    sizes: Sizes
 
-    def state_sizes(self, num_slots: int) -> dict[str, tuple[torch.dtype | None, tuple[int, ...]]]:
-        """As of every `Slotless` layer."""
-        return dict(self.sizes)
+    def state_sizes(self, num_slots: int) -> Sizes:
+        return self.sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +145,7 @@ class ConvLayer(RecurrentLayer):
 class ModelParts:
     """The pieces of a causal language model around its layers.
 
-    `all_layers` are of any kind; `layers` are those that the pot has slots for, which are alike, but for their RoPE and
-    window.
+    `all_layers` are of any kind; `layers` are those that the pot has slots for, alike but for their RoPE and window.
     `lm_head` is the weight (vocab_size, hidden_size), which bitsandbytes never quantises, and which is packed with the
     others; `logit_softcap` caps its logits. `max_positions` are those that the model was trained for. `devices` are
     those of all layers, where what they keep is, too; all else is on `device`.
