@@ -98,7 +98,8 @@ class Run:
         if heads.gate is not None:
             out = out * heads.gate.sigmoid()
         self._note(heads, observed)
-        survivors = self._survivors(number, heads)
+        pruning = self._options.pruning
+        survivors = None if pruning is None else pruning.survivors(number, heads.rotated_query, heads.rotated_keys)
         if survivors is not None:
             if self._options.keeps_dropped:
                 self._drop(number, layer, hidden, out, survivors)
@@ -123,10 +124,6 @@ class Run:
         self._mass += [self._moved(one[..., : one.shape[-1] - options.num_transient], device) for one in observed]
         if options.pruning is not None or options.offsets is not None:
             self._given.append(self._angles.offsets[: self._angles.offsets.shape[0] - options.num_transient])
-
-    def _survivors(self, number: int, heads: Heads) -> Tensor | None:
-        pruning = self._options.pruning
-        return None if pruning is None else pruning.survivors(number, heads.rotated_query, heads.rotated_keys)
 
     def _drop(self, number: int, layer: AttentionLayer, hidden: Tensor, out: Tensor, survivors: Tensor) -> None:
         """Keep the states of the tokens that pruning takes out of the pass."""

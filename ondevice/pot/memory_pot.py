@@ -16,7 +16,7 @@ from torch import Tensor
 from ondevice.kernels.codes import Coded, Frame
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_
 from ondevice.kernels.rope import rotate_half
-from ondevice.pot.native_state import NativeState, Snapshot
+from ondevice.pot.native_state import PREFIX, NativeState, Snapshot
 from ondevice.pot.saved_state import Extent, check_pot
 from ondevice.pot.shape import FREE, PROVENANCE, UNKNOWN, PotShape
 from ondevice.pot.slots import CodedSlots, WideSlots, plain_frame, within
@@ -152,7 +152,7 @@ class MemoryPot:
         """Every tensor that the pot owns."""
         workspace = [] if self.workspace is None else [self.workspace]
         slots = (buffer for layer in self.slots.layers for buffer in layer)
-        return [*slots, *workspace, *self.provenance(), *self.native.buffers()]
+        return [*slots, *workspace, *self.provenance(), *self.native.buffers]
 
     def provenance(self) -> list[Tensor]:
         """The buffers (num_layers, batch, num_kv_heads, capacity): positions, origin, importance, novelty."""
@@ -404,7 +404,7 @@ class MemoryPot:
         Args:
             native: of the layers without slots at that time; only a pot of a model that has none does without it.
         """
-        assert native is not None or not self.native, "a state is not undone by slot"
+        assert native is not None or not self.shape.state, "a state is not undone by slot"
         if native is not None:
             self.native.restore_(native)
         for layer, length in enumerate(num_cached):
@@ -444,7 +444,7 @@ class MemoryPot:
         Raises:
             DamagedPot: no pot of this shape and type can have that state; this one is as it was.
         """
-        native = {name: state[name] for name in self.native.names if name in state}
+        native = {name: tensor for name, tensor in state.items() if name.startswith(PREFIX)}
         state = {name: tensor for name, tensor in state.items() if name not in native}
         kinds = dict(zip(self.slots.names, self.slots.layers[0], strict=False))
         check_pot(

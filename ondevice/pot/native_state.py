@@ -12,11 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ondevice.pot.saved_state import check_finite, take, take_counts
+from ondevice.pot.saved_state import check_finite, check_names, take, take_counts
 from ondevice.pot.shape import StatePart
 
-_PREFIX = "native."  # of the names of what is saved
-_NUM_SEEN = _PREFIX + "num_seen"
+PREFIX = "native."  # of the names of what is saved
+_NUM_SEEN = PREFIX + "num_seen"
 
 
 class Snapshot(NamedTuple):
@@ -31,6 +31,7 @@ class NativeState:
 
     Attributes:
         num_seen: tokens that are folded into it.
+        buffers: every tensor that it owns.
     """
 
     def __init__(
@@ -38,21 +39,14 @@ class NativeState:
     ) -> None:
         self.num_seen = 0
         self._parts = tuple(parts)
-        self._buffers = [
+        self.buffers = [
             torch.zeros(batch, *part.size, dtype=part.dtype or dtype, device=devices[part.layer]) for part in parts
         ]
         self._pending: dict[int, Sequence[Tensor]] = {}
 
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    def buffers(self) -> list[Tensor]:
-        """Every tensor that it owns."""
-        return self._buffers
-
     def of(self, layer: int) -> list[Tensor]:
         """The parts of one layer's state before the pass at hand."""
-        return [buffer for part, buffer in zip(self._parts, self._buffers, strict=True) if part.layer == layer]
+        return [buffer for part, buffer in zip(self._parts, self.buffers, strict=True) if part.layer == layer]
 
     def append_(self, layer: int, new: Sequence[Tensor]) -> None:
         """Keep the state of one layer after the tokens of a pass that stay, until `commit_`."""
@@ -72,24 +66,18 @@ class NativeState:
 
     def snapshot(self) -> Snapshot:
         """Copies of all of it."""
-        return Snapshot(self.num_seen, [buffer.clone() for buffer in self._buffers])
+        return Snapshot(self.num_seen, [buffer.clone() for buffer in self.buffers])
 
     def restore_(self, snapshot: Snapshot) -> None:
         """Become again what it was, bit for bit."""
         self.num_seen = snapshot.num_seen
-        for buffer, content in zip(self._buffers, snapshot.contents, strict=True):
+        for buffer, content in zip(self.buffers, snapshot.contents, strict=True):
             buffer.copy_(content)
 
     def saved(self) -> dict[str, Tensor]:
         """Copies of all of it by name; none where a model has none."""
-        if not self._parts:
-            return {}
-        return {_NUM_SEEN: torch.tensor([self.num_seen])} | {name: buffer.clone() for name, buffer in self._named()}
-
-    @property
-    def names(self) -> set[str]:
-        """The names of what `saved` gives."""
-        return {_NUM_SEEN, *(name for name, _ in self._named())} if self._parts else set()
+        named = {name: buffer.clone() for name, buffer in self._named()}
+        return named | {_NUM_SEEN: torch.tensor([self.num_seen])} if named else {}
 
     def load_(self, saved: Mapping[str, Tensor]) -> None:
         """Become what was saved.
@@ -97,17 +85,16 @@ class NativeState:
         Raises:
             DamagedPot: no state of this size and type can be that; this one is as it was.
         """
-        if not self._parts:
-            return
-        found = []
-        for name, buffer in self._named():
-            found.append(take(saved, name, buffer.dtype, tuple(buffer.shape)))
-            check_finite(name, found[-1])
-        num_seen = take_counts(saved, _NUM_SEEN, 1, 1 << 62)[0]
-        self.restore_(Snapshot(num_seen, found))
+        named = dict(self._named())
+        check_names(saved, {*named, _NUM_SEEN} if named else set())
+        if named:
+            found = [take(saved, name, buffer.dtype, tuple(buffer.shape)) for name, buffer in named.items()]
+            for name, part in zip(named, found, strict=True):
+                check_finite(name, part)
+            self.restore_(Snapshot(take_counts(saved, _NUM_SEEN, 1, 1 << 62)[0], found))
 
     def _named(self) -> Iterator[tuple[str, Tensor]]:
         return (
-            (f"{_PREFIX}{part.name}.{part.layer}", buffer)
-            for part, buffer in zip(self._parts, self._buffers, strict=True)
+            (f"{PREFIX}{part.name}.{part.layer}", buffer)
+            for part, buffer in zip(self._parts, self.buffers, strict=True)
         )

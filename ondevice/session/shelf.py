@@ -141,7 +141,7 @@ def _require_plain(context: Context) -> None:
         raise PotError("The document is not read to its end", where=where, fix="Resume the reading first.")
     if not context.tokens.keeps_text:
         raise PotError("A stream has no text to be found again", where=where, fix="Save it to a file, and read that.")
-    if context.pot.native:
+    if context.pot.shape.state:
         raise PotError(
             "This model keeps a state of each document, and states cannot be laid side by side",
             where=where,

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 POT = PotConfig(capacity=192, num_kept=64, reserve=70, step_size=40, context_reset="always")
 TEXT = "The lamp was lit at dusk, and it burned until the morning; nobody saw who lit it. " * 24
 LOADED = {family: tiny_loaded(family, max_positions=4096) for family in (*STATEFUL, "smollm3", "ministral3")}
+for loaded in LOADED.values():
+    loaded.tokenizer.eos_ids = frozenset()  # answers are as long as they may be
 
 
 @pytest.fixture(params=LOADED)

@@ -5,7 +5,7 @@ A layer's kind says what it keeps of the tokens before: slots of the pot, or a s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import TypeGuard
@@ -19,9 +19,8 @@ from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import project
 
 Op = Callable[[Tensor], Tensor]
-Sizes = dict[
-    str, tuple[torch.dtype | None, tuple[int, ...]]
-]  # type (None: the model's) and size for each text, by name
+# The parts of a state by name: type (None: the model's) and size for each text.
+Sizes = Mapping[str, tuple[torch.dtype | None, tuple[int, ...]]]
 Mix = Callable[[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]
 # (hidden_states, position_ids) -> cosines and sines, each (batch, n, rotary_dim), as modules of transformers give them.
 Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -145,7 +144,8 @@ class ConvLayer(RecurrentLayer):
 class ModelParts:
     """The pieces of a causal language model around its layers.
 
-    `all_layers` are of any kind; `layers` are those that the pot has slots for, alike but for their RoPE and window.
+    `all_layers` are of any kind; `layers` are those that the pot has slots for, alike but for their RoPE and window:
+    what follows them is of the first of those.
     `lm_head` is the weight (vocab_size, hidden_size), which bitsandbytes never quantises, and which is packed with the
     others; `logit_softcap` caps its logits. `max_positions` are those that the model was trained for. `devices` are
     those of all layers, where what they keep is, too; all else is on `device`.
@@ -162,9 +162,19 @@ class ModelParts:
     device: torch.device
     devices: tuple[torch.device, ...]
     layers: tuple[AttentionLayer, ...] = field(init=False)
+    num_heads: int = field(init=False)
+    num_kv_heads: int = field(init=False)
+    head_dim: int = field(init=False)
+    scale: float = field(init=False)
+    attention_softcap: float | None = field(init=False)
+    rotary: Turn = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layers", tuple(layer for layer in self.all_layers if has_slots(layer)))
+        layers = tuple(layer for layer in self.all_layers if has_slots(layer))
+        own = {name: getattr(layers[0], name) for name in ("num_heads", "num_kv_heads", "head_dim", "scale")}
+        own |= {"layers": layers, "attention_softcap": layers[0].softcap, "rotary": layers[0].turn}
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
 
     @property
     def pot_devices(self) -> tuple[torch.device, ...]:
@@ -176,36 +186,6 @@ class ModelParts:
     def has_state(self) -> bool:
         """True if there are layers that keep a state of their own, beside the pot."""
         return not all(map(has_slots, self.all_layers))
-
-    @property
-    def num_heads(self) -> int:
-        """Query heads of `layers`."""
-        return self.layers[0].num_heads
-
-    @property
-    def num_kv_heads(self) -> int:
-        """KV heads of `layers`."""
-        return self.layers[0].num_kv_heads
-
-    @property
-    def head_dim(self) -> int:
-        """Numbers of a head of `layers`."""
-        return self.layers[0].head_dim
-
-    @property
-    def scale(self) -> float:
-        """The factor on attention scores of `layers`."""
-        return self.layers[0].scale
-
-    @property
-    def attention_softcap(self) -> float | None:
-        """The cap of attention scores of `layers`; None: there is none."""
-        return self.layers[0].softcap
-
-    @property
-    def rotary(self) -> Turn:
-        """The RoPE of the first of `layers`."""
-        return self.layers[0].turn
 
     @property
     def is_spread(self) -> bool:
