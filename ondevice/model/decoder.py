@@ -52,6 +52,7 @@ class Decoder:
             torch.backends.cuda.enable_cudnn_sdp(False)
         self.dtype: torch.dtype = self.parts.norm.weight.dtype  # quantised weights have integer types, the norms never
         self._ropes, self._pot_ropes = self._new_ropes()
+        self._rotary = self._pot_ropes[0]
         self._one_token = self._fast_step() if has_fast_step else None
         self._token_graph = self._graph() if has_fast_step else None
         self.head = Head(self.parts.lm_head, self.parts.logit_softcap)
@@ -74,11 +75,6 @@ class Decoder:
         turns = [layer.turn if isinstance(layer, AttentionLayer) else None for layer in self.parts.all_layers]
         ropes = {id(turn): Rotary(self.parts, self.dtype, self.device, turn) for turn in turns if turn is not None}
         return tuple(ropes.get(id(turn)) for turn in turns), tuple(ropes[id(layer.turn)] for layer in self.parts.layers)
-
-    @property
-    def _rotary(self) -> Rotary:
-        """The RoPE of the pot's first layer."""
-        return self._pot_ropes[0]
 
     def _fast_step(self) -> OneToken | None:
         """The shorter way for one token, where this model has one."""

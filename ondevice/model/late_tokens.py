@@ -32,7 +32,7 @@ def read_on(decoder: Decoder, dropped: Sequence[DroppedStates], pot: MemoryPot) 
     for index in range(waiting[0].layer, len(parts.layers)):
         layer, norm = parts.layers[index], parts.norm_after(index)
         if tokens.numel():
-            hidden, normed = finish(layer, hidden, _attend(decoder, index, layer, normed, tokens, pot), norm)
+            hidden, normed = finish(layer, hidden, _attend(decoder, index, normed, tokens, pot), norm)
         while waiting and waiting[0].layer == index:
             more = waiting.pop(0)
             states = more.states[None].to(hidden)
@@ -41,12 +41,10 @@ def read_on(decoder: Decoder, dropped: Sequence[DroppedStates], pot: MemoryPot) 
             tokens = torch.cat((tokens, more.tokens.to(tokens)))
 
 
-def _attend(
-    decoder: Decoder, index: int, layer: AttentionLayer, normed: Tensor, tokens: Tensor, pot: MemoryPot
-) -> Tensor:
+def _attend(decoder: Decoder, index: int, normed: Tensor, tokens: Tensor, pot: MemoryPot) -> Tensor:
     """Store document tokens (n,) in one layer, each at its rank in the head, and attend from there."""
     parts, own = decoder.parts, pot.shape.parts_of(index)
-    query_keys, values, _ = heads(layer, normed)
+    query_keys, values, _ = heads(parts.layers[index], normed)
     query, keys = query_keys.split((parts.num_heads, parts.num_kv_heads), dim=1)
     origin = tokens.expand(1, pot.shape.num_kv_heads, -1)
     new = zip(own, *(some.chunk(len(own), dim=1) for some in (keys, values)), strict=True)
@@ -54,7 +52,7 @@ def _attend(
         pot.insert_(number, own_keys, own_values, origin)
     pot.number_by_origin_(decoder.rotate_keys, slice(own.start, own.stop))
     outs = [
-        _attend_late(decoder, number, layer, part, tokens.shape[0], pot)
+        _attend_late(decoder, number, parts.layers[index], part, tokens.shape[0], pot)
         for number, part in zip(own, query.chunk(len(own), dim=1), strict=True)
     ]
     return torch.cat(outs, dim=1)

@@ -141,9 +141,8 @@ class OneToken:
                     coded = pot.coded(number, seen_keys.shape[2])
                     positions = pot.positions_with(number, (first + angles.offsets).to(torch.int32))
                     attend = attend_coded if decode_attention is None else decode_attention.attend_coded
-                    outs.append(
-                        attend(number, query, coded, positions, angles.table(index, first), self._scale).view(-1)
-                    )
+                    table = angles.table(index, first)
+                    outs.append(attend(number, query, coded, positions, table, self._scale).view(-1))
                 elif decode_attention is None:
                     outs.append(attention(query, seen_keys, seen_values, scale=self._scale).view(-1))
                 else:

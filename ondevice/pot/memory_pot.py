@@ -472,15 +472,11 @@ class MemoryPot:
             alike = slice(same.start + own.start, same.start + own.stop)
             runs = self.shape.alike(alike) if used else ()
             for some in (piece for run in runs for piece in self._pieces(run, used)):
-                keys, _, beside = (buffer[..., :used, :] for buffer in self.slots.of(some))
                 if self.halves:
+                    keys, _, beside = (buffer[..., :used, :] for buffer in self.slots.of(some))
                     beside.copy_(rotate_half(keys, self.shape.rotary_dim))
-                    continue
-                positions, end = self.positions[some, :, :, :used].flatten(0, 1), max(self.next_position[some])
-                positions = self.slots.to_layer_device(positions, some.start)
-                rope = self.shape.rope_of(some.start)
-                turned = rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end, rope)
-                beside.copy_(turned.view(keys.shape))
+                else:
+                    self._turn_(some, slice(0, used), rotate_keys)
 
     def rotate_slots_(self, layers: slice, slots: slice, rotate_keys: RotateKeys) -> None:
         """Rotate a few slots of some layers again, after their positions changed; nothing to do where no key is kept
@@ -488,15 +484,15 @@ class MemoryPot:
         """
         for same in self.slots.groups if self.rotated else ():
             own = within(layers, same)
-            if own.start == own.stop:
-                continue
             for some in self.shape.alike(slice(same.start + own.start, same.start + own.stop)):
-                keys, _, rotated = (buffer[..., slots, :] for buffer in self.slots.of(some))
-                positions, end = self.positions[some, ..., slots].flatten(0, 1), max(self.next_position[same])
-                positions = self.slots.to_layer_device(positions, some.start)
-                rope = self.shape.rope_of(some.start)
-                turned = rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end, rope)
-                rotated.copy_(turned.view(keys.shape))
+                self._turn_(some, slots, rotate_keys)
+
+    def _turn_(self, some: slice, slots: slice, rotate_keys: RotateKeys) -> None:
+        """Compute the keys after RoPE again in some slots of layers that share one."""
+        keys, _, rotated = (buffer[..., slots, :] for buffer in self.slots.of(some))
+        positions = self.slots.to_layer_device(self.positions[some, ..., slots].flatten(0, 1), some.start)
+        end, rope = max(self.next_position[some]), self.shape.rope_of(some.start)
+        rotated.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end, rope).view(keys.shape))
 
     def layer_buffers(self, layer: int) -> list[Tensor]:
         """Everything that changes with a slot of one layer: its keys, values and provenance."""

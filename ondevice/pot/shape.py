@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from math import prod
@@ -22,19 +22,21 @@ PROVENANCE = ("positions", "origin", "importance", "novelty")  # what is known o
 
 
 class StatePart(NamedTuple):
-    """A buffer of what a layer without slots keeps.
-
-    Attributes:
-        layer: among all layers of the model.
-        name: of the part, for files.
-        dtype: None: the model's.
-        size: of each text of a batch.
-    """
+    """A buffer of what a layer without slots, counted among all of the model, keeps for each text of a batch."""
 
     layer: int
     name: str
-    dtype: torch.dtype | None
+    dtype: torch.dtype | None  # None: the model's
     size: tuple[int, ...]
+
+
+def runs(layers: slice, key: Callable[[int], object]) -> Iterator[slice]:
+    """Some layers, in runs of neighbours for which `key` gives the same."""
+    start = layers.start
+    for _, run in groupby(range(layers.start, layers.stop), key):
+        stop = start + len(list(run))
+        yield slice(start, stop)
+        start = stop
 
 
 class LayerGroup(NamedTuple):
@@ -83,11 +85,7 @@ class PotShape:
 
     def alike(self, layers: slice) -> Iterator[slice]:
         """Some layers of the pot, in runs of neighbours that share a RoPE: usually one run."""
-        start = layers.start
-        for _, run in groupby(range(layers.start, layers.stop), self.rope_of):
-            stop = start + len(list(run))
-            yield slice(start, stop)
-            start = stop
+        return runs(layers, self.rope_of)
 
     def rope_of(self, layer: int) -> int:
         """The RoPE of a layer of the pot."""
@@ -111,12 +109,8 @@ class PotShape:
         """Runs of neighbouring layers with equally many slots: usually one run."""
         if self.capacities is None:
             return [LayerGroup(slice(0, self.num_layers), self.capacity)]
-        groups, start = [], 0
-        for capacity, run in groupby(self.capacities):
-            stop = start + len(list(run))
-            groups.append(LayerGroup(slice(start, stop), capacity))
-            start = stop
-        return groups
+        sizes = self.capacities
+        return [LayerGroup(run, sizes[run.start]) for run in runs(slice(0, len(sizes)), sizes.__getitem__)]
 
     @property
     def code_bits(self) -> tuple[int, int]:

@@ -53,8 +53,6 @@ FAMILIES: dict[str, Family] = {
     "qwen3_5_text": Family(qwen3_5_layers, is_centred=True),
     "lfm2": Family(lfm2_layers, norm="embedding_norm"),
 }
-
-
 _TEXT_OF = {"qwen3_5": "qwen3_5_text"}  # checkpoints that see pictures, too: transformers loads the text model alone
 
 

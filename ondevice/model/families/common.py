@@ -12,10 +12,8 @@ from ondevice.kernels.gated import gelu_tanh
 from ondevice.model.families.fusing import fuse, linear_of, norm_of
 from ondevice.model.families.parts import Mix
 
-_ACTIVATIONS = {
-    "silu": F.silu,
-    "gelu_pytorch_tanh": gelu_tanh,
-}  # those that kernels know; others stay transformers' own
+# Those that kernels know; others stay transformers' own.
+_ACTIVATIONS = {"silu": F.silu, "gelu_pytorch_tanh": gelu_tanh}
 
 
 def llama_halves(layer: Any, config: Any, *, is_centred: bool = False) -> dict[str, Any]:

@@ -60,11 +60,9 @@ class Layer:
     @property
     def linears(self) -> dict[str, Linear]:
         """The projections that are plain products, by name."""
-        named = {name: getattr(self, field, None) for name, field in _PROJECTIONS.items()}
+        fields = {"qkv": "qkv", "out": "out", "gate, up": "gate_up", "down": "down"}
+        named = {name: getattr(self, field, None) for name, field in fields.items()}
         return {name: op for name, op in named.items() if isinstance(op, Linear)}
-
-
-_PROJECTIONS = {"qkv": "qkv", "out": "out", "gate, up": "gate_up", "down": "down"}
 
 
 @dataclass(frozen=True, slots=True)
