@@ -43,9 +43,8 @@ class Slots:
         self._shape, self._groups = shape, list[tuple[slice, list[Tensor]]]()
         self.layers: list[list[Tensor]] = []
         self.devices, self.is_spread = tuple(devices), len(set(devices)) > 1
-        for layers, capacity in (
-            (part, size) for group, size in shape.groups() for part in runs(group, self.devices.__getitem__)
-        ):
+        place = self.devices.__getitem__
+        for layers, capacity in ((part, size) for group, size in shape.groups() for part in runs(group, place)):
             size = (layers.stop - layers.start, shape.batch, shape.num_kv_heads, capacity)
             storage: list[Tensor] = []
             for dtype, rest in dict.fromkeys(kinds):  # those of one kind lie in one tensor
