@@ -108,12 +108,12 @@ class Run:
         return finish(layer, hidden, out, norm)
 
     def _project(self, number: int, layer: AttentionLayer, normed: Tensor) -> Heads:
-        first = self._pot.next_position[number * self._per_layer]
-        cos, sin = (self._moved(part, normed.device) for part in self._angles.at(number, first))
+        first, place = self._pot.next_position[number * self._per_layer], self._parts.pot_devices[number]
+        cos, sin = (self._moved(part, place) for part in self._angles.at(number, first))
         heads = project_heads(layer, normed, cos, sin)
         if layer.query_scale is None:
             return heads
-        factors = self._moved(layer.query_scale(first + self._angles.offsets), normed.device)
+        factors = self._moved(layer.query_scale(first + self._angles.offsets), place)
         return heads._replace(rotated_query=heads.rotated_query * factors[:, None].to(normed.dtype))
 
     def _note(self, heads: Heads, observed: Sequence[Tensor]) -> None:
@@ -156,7 +156,7 @@ class Run:
         """Attention of the new tokens to one layer of the pot, and the attention mass, or peak, of those observed."""
         own, num_observed, pot = self._parts.layers[number], self._options.num_observed, self._pot
         mask = self._mask(own, layer)
-        mask = None if mask is None else self._moved(mask, query.device)
+        mask = None if mask is None else self._moved(mask, self._parts.pot_devices[number])
         is_plain = query.shape[2] == 1 and num_observed == 0 and mask is None and own.softcap is None
         attend = self._options.attention if is_plain else None
         if isinstance(pot, MemoryPot) and not pot.rotated:
@@ -186,7 +186,8 @@ class Run:
             own = self._options.attention
             attend = own.attend_coded if own is not None else attend_coded
             return attend(layer, query, pot.coded(layer, keys.shape[2]), positions, table, scale)
-        cos, sin, positions = (self._moved(part, query.device) for part in (*table, positions))
+        place = self._parts.pot_devices[number]
+        cos, sin, positions = (self._moved(part, place) for part in (*table, positions))
         return rope_attention(query, keys, values, positions, cos, sin, scale=scale)
 
     def _wide(self, number: int, layer: int, keys: Tensor, values: Tensor, pot: MemoryPot) -> tuple[Tensor, Tensor]:
@@ -195,7 +196,7 @@ class Run:
             coded = pot.coded(layer, keys.shape[2])
             keys, values = coded.wide_keys(self._dtype), coded.wide_values(self._dtype)
         of_slots = self._angles.of_slots(number, self._positions(layer, pot), pot.next_position[layer])
-        cos, sin = (self._moved(part, keys.device) for part in of_slots)
+        cos, sin = (self._moved(part, self._parts.pot_devices[number]) for part in of_slots)
         if pot.workspace is None:
             return rotate(keys, cos, sin), values
         used = keys.shape[2]

@@ -160,6 +160,7 @@ class ModelParts:
     device: torch.device
     devices: tuple[torch.device, ...]
     layers: tuple[AttentionLayer, ...] = field(init=False)
+    pot_devices: tuple[torch.device, ...] = field(init=False)
     num_heads: int = field(init=False)
     num_kv_heads: int = field(init=False)
     head_dim: int = field(init=False)
@@ -168,17 +169,13 @@ class ModelParts:
     rotary: Turn = field(init=False)
 
     def __post_init__(self) -> None:
-        layers = tuple(layer for layer in self.all_layers if has_slots(layer))
+        pairs = [(layer, at) for layer, at in zip(self.all_layers, self.devices, strict=True) if has_slots(layer)]
+        layers = tuple(layer for layer, _ in pairs)
         own = {name: getattr(layers[0], name) for name in ("num_heads", "num_kv_heads", "head_dim", "scale")}
-        own |= {"layers": layers, "attention_softcap": layers[0].softcap, "rotary": layers[0].turn}
+        own |= {"layers": layers, "pot_devices": tuple(at for _, at in pairs)}
+        own |= {"attention_softcap": layers[0].softcap, "rotary": layers[0].turn}
         for name, value in own.items():
             object.__setattr__(self, name, value)
-
-    @property
-    def pot_devices(self) -> tuple[torch.device, ...]:
-        """The devices of `layers`."""
-        pairs = zip(self.all_layers, self.devices, strict=True)
-        return tuple(device for layer, device in pairs if has_slots(layer))
 
     @property
     def has_state(self) -> bool:
