@@ -74,7 +74,9 @@ class BM25:
         if is_there.sum() < _SAME_LANGUAGE * len(asked) or not asked:
             return None
         weights = np.where(
-            is_there, self._weights[[number or 0 for number in numbers]], rarity(self._num_passages, np.zeros(1, np.int64))
+            is_there,
+            self._weights[[number or 0 for number in numbers]],
+            rarity(self._num_passages, np.zeros(1, np.int64)),
         )
         return float(weights[is_there].sum() / weights.sum())
 

@@ -149,7 +149,8 @@ class Session:
         context = self.context
         is_stream = context.is_open and not context.tokens.keeps_text
         of_answers = combine(context.config, context.decoder, is_stream=is_stream).notices
-        return (*self.plan.notices(context.tokens.num_total), *of_answers) if context.is_open else of_answers
+        of_reading = self.plan.notices(context.tokens.num_total) if context.is_open else ()
+        return (*self.plan.refused, *of_reading, *of_answers)
 
     def stop(self) -> None:
         """Ask a running `read`, `resume` or `ask` to end within one layer; may be called from any thread."""
