@@ -16,7 +16,7 @@ _TO = r"(?:-|\u2013|to|through|and|bis|und|à|et)"
 _NUMBERS = re.compile(rf"\b{_PAGE}\s*(\d{{1,6}})(?:\s*{_TO}\s*(?:{_PAGE}\s*)?(\d{{1,6}}))?\b", re.IGNORECASE)
 _END = re.compile(rf"\b(?:(first|erste[nr]?)|last|final|letzte[nr]?)\s+{_PAGE}\b", re.IGNORECASE)
 _END_OF_TEXT = re.compile(
-    r"\b(?:(first|opening|erste[nr]?)|last|final|closing|letzte[nr]?)\s+(?:sentence|line|paragraph|row|satz|zeile|absatz)\b",
+    r"\b(?:(first|opening|erste[nr]?)|last|final|closing|letzte[nr]?)\s+(?:sentence|line|row|satz|zeile|(paragraph|absatz))\b",
     re.IGNORECASE,
 )
 _WHICH_PAGE = re.compile(rf"\b(?:which|what|welche[nmr]?)\s+{_PAGE}\b", re.IGNORECASE)
@@ -105,7 +105,9 @@ def told(question: str, texts: Sequence[str], name: str, unit: str, num_pages: i
     end = _END_OF_TEXT.search(question)
     if end and texts and not (_NUMBERS.search(question) or _END.search(question) or _SECTION.search(question)):
         sentences = _SENTENCES.split((texts[0][:END_CHARS] if end[1] else texts[-1].rstrip()[-END_CHARS:]).strip())
-        return f"(The text {'begins' if end[1] else 'ends'}: {' '.join(sentences[:2] if end[1] else sentences[-2:])}) "
+        many = 2 if end[2] else 1
+        sentences = sentences[:many] if end[1] else sentences[-many:]
+        return f"(The text {'begins' if end[1] else 'ends'}: {' '.join(sentences)}) "
     return ""
 
 

