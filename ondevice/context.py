@@ -15,11 +15,10 @@ from ondevice.events import MAX_NOTES, Event, HeadCounts, Ledger, PotDistilled, 
 from ondevice.model.chat import ChatParts
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel
-from ondevice.pot.depths import Depths
+from ondevice.pot.depths import Depths, count_heads, tokens_per_layer
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import Extent, highest_position
-from ondevice.pot.slot_counts import count_heads, tokens_per_layer
 from ondevice.speculator.speculator import Speculator
 from ondevice.stage_clock import StageClock
 

@@ -6,16 +6,17 @@ from ondevice.config.engine import (
     FIELDS,
     READING,
     SETTINGS,
+    ConversationConfig,
     DeviceName,
     DtypeName,
     EngineConfig,
+    GenerationConfig,
     Quantization,
     key_name,
     on_screen,
     option_name,
     with_choices,
 )
-from ondevice.config.generation import ConversationConfig, GenerationConfig
 from ondevice.config.methods import (
     ArtConfig,
     SlimConfig,

@@ -13,7 +13,7 @@ import numpy as np
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Session
-from ondevice.telemetry.saved_history import history_of
+from ondevice.telemetry.retention_history import history_of
 from ondevice.telemetry.telemetry import STAGES
 
 

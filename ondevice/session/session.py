@@ -33,9 +33,8 @@ from ondevice.events import (
 from ondevice.machine.memory import memory_watched
 from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
-from ondevice.search.kinds import asks_for_whole
 from ondevice.search.passages import Bounds
-from ondevice.search.places import asks_which_page, told
+from ondevice.search.places import asks_for_whole, asks_which_page, told
 from ondevice.session.plan import SHORT_TEXT, Plan
 from ondevice.session.rereading import Rereading, Weights
 from ondevice.stage_clock import StageClock

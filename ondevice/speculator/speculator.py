@@ -19,8 +19,7 @@ from torch import Tensor
 
 from ondevice.config import PotConfig, SpecConfig
 from ondevice.errors import ConfigError
-from ondevice.kernels.attention import additive_mask
-from ondevice.kernels.token_importance import head_maximum
+from ondevice.kernels.attention import additive_mask, head_maximum
 from ondevice.model.decoder import Decoder
 from ondevice.pot.distill import distill
 from ondevice.pot.memory_pot import MemoryPot

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from ondevice.kernels.token_importance import head_maximum
+from ondevice.kernels.attention import head_maximum
 
 from ondevice.config import PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents import Document, Page

@@ -1,4 +1,5 @@
 """Rows outside the pot that grow with the document: chunk by chunk up to a bound, and what is stored never moves.
+Copies between a device and the host memory that they lie in.
 
 A chunk is one allocation of all fields, in memory or in a file mapped into it. Chunks after the first ones are an
 eighth of what there is already, so that little is taken in vain and there are few of them.
@@ -136,3 +137,18 @@ def ring_parts(start: int, count: int, capacity: int) -> list[tuple[slice, int]]
     if before_end < count:
         parts.append((slice(before_end, count), 0))
     return parts
+
+
+def to_host(tensor: Tensor) -> Tensor:
+    """A tensor in host memory; from CUDA through pinned memory, which lets other streams go on meanwhile."""
+    if tensor.device.type != "cuda":
+        return tensor.cpu()
+    pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    pinned.copy_(tensor, non_blocking=True)
+    torch.cuda.current_stream().synchronize()
+    return pinned
+
+
+def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The inverse; the copy to CUDA goes on while this thread does other things."""
+    return tensor if torch.device(device).type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ondevice.errors import DamagedPot, PotError
 from ondevice.kernels.codes import Frame, around, decode, encode
-from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, ring_parts
-from ondevice.pot.host.copies import to_device, to_host
+from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, ring_parts, to_device, to_host
 from ondevice.pot.host.device_means import DeviceMeans
 from ondevice.pot.host.tier_fields import StoredTier, tier_fields
 from ondevice.pot.memory_pot import MemoryPot
