@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ondevice.config import EngineConfig, TierConfig
+from ondevice.config import EngineConfig
 from ondevice.model.decoder import Decoder
 
 
@@ -52,10 +52,6 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
         (
             ends_early and is_windowed,
             "Attention does not end early in layers with a sliding window once the text is longer than the window.",
-        ),
-        (
-            config.tier != TierConfig() and wants_host and not recalls_host and config.pot.method.skips_middle,
-            f"The host tier stays empty: what policy {config.pot.policy} leaves out was never read.",
         ),
         (
             config.generation.num_sources > 0 and is_stream,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ondevice.config import EngineConfig, SlimConfig, SlimLayer, SlotShares, SpecConfig, TierConfig
-from ondevice.context import UNTIL_END, Context, left_out
+from ondevice.context import UNTIL_END, Context
 from ondevice.errors import ConfigError, PotError
 from ondevice.kernels.codes import Frame
 from ondevice.machine.memory import free_memory_bytes, shares_memory, usable_bytes
@@ -327,11 +327,8 @@ class Plan:
         )
 
     def spans(self, num_tokens: int | None) -> list[tuple[int, int]]:
-        """The stretches [start, stop) of the document that are read; `UNTIL_END` for a stream."""
-        if num_tokens is None:
-            return [(0, UNTIL_END)]
-        start, stop = left_out(self.config, len(self.chat.prefix), num_tokens)
-        return [(0, start), (stop, num_tokens)] if start < stop else [(0, num_tokens)]
+        """The stretches [start, stop) of the document that are to be read: all of it; `UNTIL_END` for a stream."""
+        return [(0, UNTIL_END if num_tokens is None else num_tokens)]
 
     def new_host(self, context: Context) -> HostMemory | None:
         """Host memory beside the pot of a context; None where the settings ask for none, or nothing could come back."""
@@ -342,7 +339,7 @@ class Plan:
     def require_length(self, num_tokens: int | None, where: str = "") -> None:
         """Refuse a stream, `where` names it, where the policy needs to know its length; raises PotError."""
         policy = self.config.pot.policy
-        if num_tokens is None and self.config.pot.method.needs_length:
+        if num_tokens is None and self.config.pot.method.keeps_all:
             raise PotError(
                 f"Policy {policy!r} needs to know the document's length",
                 where=where,

@@ -107,8 +107,6 @@ class Session:
             self._allocate(total)
             self.clock.book("measure" if measures else "other")
         context.pot.expect(self.plan.num_positions(total))
-        if len(context.spans) > 1:
-            context.num_skipped = context.spans[1][0] - context.spans[0][1]
         self.reader.begin(total)
         if context.host is not None:
             context.host.expect(total)

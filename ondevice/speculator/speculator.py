@@ -123,10 +123,6 @@ class Speculator:
             self.opened_pot().set_novelty_(*scored)
         return maxima
 
-    def go_on_at(self, start: int) -> None:
-        """Move the cursor on to document token `start` where it is before it: policy `truncate` leaves out a middle."""
-        self.num_seen = max(self.num_seen, start)
-
     def make_room(self) -> None:
         """Distill the pot by what the prompt after the last stretch attended to."""
         assert self._policy is not None, "a pot that is never distilled does not overflow"

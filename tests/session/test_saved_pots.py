@@ -42,7 +42,6 @@ BASES: dict[str, EngineConfig] = {
     "stored": plain_config(pot=POT, tier=TierConfig(budget_bytes=200_000, dtype="stored", max_tokens=24)),
     "skims": plain_config(pot=replace(POT, reserve=110), spec=SPEC),
     "full": plain_config(pot=replace(POT, policy="full"), slim=SlimConfig("1:128,2:64", block_size=8, unit_size=4)),
-    "truncate": plain_config(pot=replace(POT, policy="truncate")),
     "stream": plain_config(pot=POT),
 }
 

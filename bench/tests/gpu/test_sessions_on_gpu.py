@@ -34,7 +34,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "default": ({}, {}, {}),
     **{
         policy: ({"policy": policy}, {}, {})
-        for policy in ("streaming-llm", "snapkv", "tova", "sirllm", "random", "full", "truncate")
+        for policy in ("streaming-llm", "snapkv", "tova", "sirllm", "random", "full")
     },
     "positions run on": ({"context_reset": "late"}, {}, {}),
     "half-cache": ({"key_rotation": "half-cache"}, {}, {}),
