@@ -23,7 +23,6 @@ from ondevice.config.methods import (
     SlimLayer,
     SpecConfig,
     TierConfig,
-    TierDtypeName,
 )
 from ondevice.config.policies import (
     DECODE_POLICIES,

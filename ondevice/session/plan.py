@@ -106,7 +106,7 @@ class Plan:
         lowered = replace(tier, budget_bytes=max(room_bytes, 0))
         shape = self._shape(1)  # the number of slots plays no part
         try:
-            HostMemory.budgets(shape, lowered, self.decoder.dtype, self._hidden_size)
+            HostMemory.budgets(shape, lowered, self._hidden_size)
         except PotError:
             return replace(tier, budget_bytes=0)
         return lowered
@@ -323,7 +323,7 @@ class Plan:
         if not self.has_host:
             return 0
         return HostMemory.most_bytes_of(
-            self.foreseen_shape(num_tokens), self.config.tier, self.decoder.dtype, self._hidden_size, num_tokens
+            self.foreseen_shape(num_tokens), self.config.tier, self._hidden_size, num_tokens
         )
 
     def spans(self, num_tokens: int | None) -> list[tuple[int, int]]:
@@ -397,7 +397,7 @@ class Plan:
         catalyst_ids(config, self.slim_steps, self.loaded.tokenizer.encode)
         if self.has_host:
             shape = self._shape(config.pot.capacity)  # the number of slots plays no part
-            HostMemory.budgets(shape, config.tier, self.decoder.dtype, self._hidden_size)
+            HostMemory.budgets(shape, config.tier, self._hidden_size)
 
 
 def make_plan(

@@ -28,10 +28,8 @@ TEXT = "The lamp was lit at dusk, écru and bright, and burned until the morning
 WITHOUT_TIER = TierConfig(budget_bytes=0)
 BASES: dict[str, EngineConfig] = {
     "tier": plain_config(pot=POT, tier=TIER),
-    "stored": plain_config(
-        pot=replace(POT, context_reset="late"), tier=replace(TIER, dtype="stored", budget_bytes=2_000_000)
-    ),
-    "overflows": plain_config(pot=replace(POT, context_reset="late"), tier=replace(TIER, dtype="stored")),
+    "late": plain_config(pot=replace(POT, context_reset="late"), tier=replace(TIER, budget_bytes=2_000_000)),
+    "overflows": plain_config(pot=replace(POT, context_reset="late"), tier=replace(TIER, budget_bytes=60_000)),
     "pruned": plain_config(pot=POT, slim=SLIM, tier=TIER),
     "pruned-alone": plain_config(pot=POT, slim=SLIM, tier=WITHOUT_TIER),
     "by-head": plain_config(pot=replace(POT, slot_shares="by-head"), tier=WITHOUT_TIER),
