@@ -27,7 +27,7 @@ from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.kv_tier import HostTier
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PotShape
-from ondevice.search.blocks import score_blocks
+from ondevice.search.bm25 import score_blocks
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from ondevice.errors import DamagedPot, PotError
 from ondevice.kernels.codes import Frame, around, decode, encode
-from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, ring_parts, to_device, to_host
+from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, ring_parts, tier_fields, to_device, to_host
 from ondevice.pot.host.device_means import DeviceMeans
-from ondevice.pot.host.tier_fields import tier_fields
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import LARGEST, Extent, check_finite, check_names, check_ring, take, take_counts
 from ondevice.pot.shape import FREE, PotShape
