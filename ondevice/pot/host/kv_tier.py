@@ -185,10 +185,11 @@ class HostTier:
         def there() -> list[Tensor]:
             return [to_device(self._rings[layer].read(one, units), device) for one in names]
 
-        means = self._means.of(layer, self._num_written[layer], torch.device(device), there)
+        numbers, scales = self._means.of(layer, self._num_written[layer], torch.device(device), there)
         if at is not None:
-            means = [part[at.to(part.device)] for part in means]
-        return self._framed(layer, decode(*means, torch.float32).movedim(0, 1))
+            at = at.to(numbers.device)
+            numbers, scales = numbers[at], scales[at]
+        return self._framed(layer, decode(numbers, scales, torch.float32).movedim(0, 1))
 
     def _around_frame(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> Tensor:
         """Keys of the places `at` as they are stored, measured from the frame where there is one."""
