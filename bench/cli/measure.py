@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from rich.text import Text
 
-from ondevice.cli.opening import load_engine, open_document
+from ondevice.cli.opening import open_document
 from ondevice.cli.options import AsJson, OutFile, PotOptions, numbers, takes_options
 from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import err, errors_shown, out, say
 from ondevice.config import DEFAULT_MODEL, EngineConfig
 from ondevice.events import Event

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ondevice.cli.keeping import Keeper
-from ondevice.cli.opening import STREAM, load_engine, open_document
+from ondevice.cli.opening import STREAM, open_document
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.reuse import ReadAgain
+from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import EXIT_ERROR, Interrupted, err, errors_shown, print_json, say, show_error
 from ondevice.config import option_name
 from ondevice.errors import ConfigError, OndeviceError

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from ondevice.cli.opening import load_engine, open_document
+from ondevice.cli.opening import open_document
 from ondevice.cli.options import AsJson, PotOptions
 from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import err, errors_shown, out, print_json, say
 from ondevice.config import DEFAULT_MODEL, EngineConfig
 

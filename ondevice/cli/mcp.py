@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ondevice.cli.opening import load_engine
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import err, errors_shown
 from ondevice.errors import ConfigError, OndeviceError
 from ondevice.extras import install_extra

@@ -1,5 +1,4 @@
 """A name on the command line to a `Document`: a file, or standard input; asks for a password where one is needed.
-And the engine that reads it.
 
 There is no --password option: other users of a machine can read the arguments of a running command, and shells keep
 them in their history. A terminal is asked, a script pipes it in with --password-stdin.
@@ -10,10 +9,8 @@ from __future__ import annotations
 import getpass
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.terminal import say
 from ondevice.documents import Document, extract, read_stream
 from ondevice.errors import ConfigError, PasswordRequired, WrongPassword
 
@@ -66,19 +63,3 @@ def _extract(name: str, password: str | None, display: ProgressDisplay) -> Docum
         return document
     finally:
         steps.close()  # kills the parser when we are interrupted
-
-
-if TYPE_CHECKING:
-    from ondevice.config import EngineConfig
-    from ondevice.session.engine import Engine
-
-
-def load_engine(config: EngineConfig, display: ProgressDisplay) -> Engine:
-    """Load the model with its progress shown, and pass on what it has to say about itself, once."""
-    from ondevice.session.engine import Engine
-
-    engine = Engine.load(config, on_progress=display.stage)
-    display.clear()
-    if engine.loaded.notice:
-        say(f"Note: {engine.loaded.notice}", "yellow")
-    return engine

@@ -11,10 +11,11 @@ import typer
 
 from ondevice.cli.ask import SAVED
 from ondevice.cli.keeping import Keeper
-from ondevice.cli.opening import STREAM, load_engine, open_document
+from ondevice.cli.opening import STREAM, open_document
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.reuse import ReadAgain, from_library
+from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import Interrupted, err, errors_shown, print_json, say
 from ondevice.documents.formats.table import SUFFIXES
 from ondevice.errors import ConfigError, DocumentError

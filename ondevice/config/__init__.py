@@ -6,17 +6,16 @@ from ondevice.config.engine import (
     FIELDS,
     READING,
     SETTINGS,
-    ConversationConfig,
     DeviceName,
     DtypeName,
     EngineConfig,
-    GenerationConfig,
     Quantization,
     key_name,
     on_screen,
     option_name,
     with_choices,
 )
+from ondevice.config.generation import ConversationConfig, GenerationConfig
 from ondevice.config.methods import ArtConfig, SlimConfig, SlimLayer, SpecConfig, TierConfig
 from ondevice.config.policies import DECODE_POLICIES, POLICIES, DecodePolicy, Policy, SlotShares
 from ondevice.config.pot import CATALYSTS_WITH_WORDS, KeyRotation, KvDtype, PotConfig
