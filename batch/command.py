@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -101,6 +102,8 @@ def batch(
         require_same_settings(place, config)
         display.stage("Starting Ray", None)
         with running(address, share) as settled:
+            for number in (signal.SIGINT, signal.SIGTERM):  # at the second one Ray aborts with a trace
+                signal.signal(number, _stop)
             from ondevice_batch.jobs import Batch, ask_all, list_corpus, read_corpus
             from ondevice_batch.outcome import gather
 
@@ -115,6 +118,10 @@ def batch(
         _show(outcome, out, time.perf_counter() - began)
         if as_json:
             print_json({**asdict(outcome), "out": out, "wall_seconds": time.perf_counter() - began})
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt("Stopped. What is done is kept; the same command goes on from there.")
 
 
 def _name_of(asked: list[dict[str, str]], generation: Any) -> str:

@@ -66,6 +66,8 @@ class Reader:
                 with self._attempt(row["id"]):
                     done |= self._read(row)
             except Exception as error:  # one document, whatever is wrong with it, stops no other
+                if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+                    raise  # it is the place that is full, or gone: this one would never be tried again
                 done["error"] = error_text(error, row["uri"])
         done["seconds"] = time.perf_counter() - began
         self._place.write(account, json.dumps(done).encode())

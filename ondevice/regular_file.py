@@ -70,6 +70,12 @@ def open_regular(
     return file
 
 
+def identity_of(file: BinaryIO) -> tuple[int, int]:
+    """Numbers that no other file of this machine has while it is open, whatever its name leads to by now."""
+    about = os.fstat(file.fileno())
+    return about.st_dev, about.st_ino
+
+
 def blocks(file: BinaryIO, max_bytes: int, where: str) -> Iterator[bytes]:
     """Read a file to its end, a megabyte at a time.
 

@@ -16,6 +16,7 @@ _REASONS = {
     "cancelled": "The answer was stopped. ",
     "turn": "The answer was ended here, since others wait for the model. ",
     "loop": "The model began to repeat itself, and was stopped. ",
+    "not_found": "Neither the words of the question nor the model find an answer in it. ",
 }
 _FEW_PAGES = 6
 _ANSWERING: dict[Stage, str] = {

@@ -57,6 +57,15 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert list(broken(page)) == []
 
 
+def test_every_test_that_is_named_for_a_promise_is_there() -> None:
+    named = re.findall(
+        r"`((?:batch/)?tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    )
+    assert len(named) > 40
+    for path, name in named:
+        assert f"\ndef {name}" in "\n" + (ROOT / path).read_text(encoding="utf-8"), f"{path}::{name}"
+
+
 def test_the_reference_of_the_command_line_is_current() -> None:
     made = runpy.run_path(str(ROOT / "scripts" / "cli_page.py"))
     assert made["PAGE"].read_text(encoding="utf-8") == made["page"](), "run `make docs`"

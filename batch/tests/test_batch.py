@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -44,14 +45,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def command(made: Path, out: str = "out") -> list[str]:
+    batch = ["batch", str(made / "corpus"), "--out", str(made / out), "--model", str(made / "tiny"), *OPTIONS]
+    return [sys.executable, "-c", "from ondevice.cli import app; app()", *batch]
+
+
 def batch(made: Path, *more: str) -> Any:
-    command = ["batch", str(made / "corpus"), "--out", str(made / "out"), "--model", str(made / "tiny")]
-    done = subprocess.run(
-        [sys.executable, "-c", "from ondevice.cli import app; app()", *command, *OPTIONS, *more],
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    done = subprocess.run([*command(made), *more], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -82,6 +82,25 @@ def test_a_corpus_is_read_asked_and_gone_on_with(made: Path) -> None:
     assert "made with other settings" in refused.output
     assert "--capacity" in refused.output
     assert "--policy" not in refused.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_batch_that_is_stopped_ends_with_a_sentence(number: signal.Signals, made: Path) -> None:
+    with subprocess.Popen(
+        command(made, f"stopped-{int(number)}"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        before = list[str]()
+        while not before or not before[-1].startswith("Reading"):
+            before.append(process.stderr.readline())
+            assert before[-1], before
+        process.send_signal(number)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert err.splitlines()[-1] == "Stopped. What is done is kept; the same command goes on from there."
+    assert "***" not in err
+    assert "Traceback" not in err
+    assert json.loads(out.splitlines()[-1])["error"]["code"] == "interrupted"
 
 
 def test_a_ray_of_our_own_listens_on_this_machine_alone_and_reports_nothing() -> None:

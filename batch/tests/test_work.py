@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -17,8 +18,9 @@ import pyarrow.parquet
 
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents.extract import read
-from ondevice.errors import OndeviceError
+from ondevice.errors import OndeviceError, PotError
 from ondevice_batch import corpus as corpus_module
+from ondevice_batch import work as work_module
 from ondevice_batch.corpus import identify, one_of_each, parse, parsed
 from ondevice_batch.jobs import DOCUMENTS
 from ondevice_batch.outcome import gather
@@ -135,6 +137,26 @@ def test_a_pot_is_written_asked_and_not_written_again(work: Work, tmp_path: Path
     assert good["answer"]
     assert json.loads(good["sources"])
     assert "empty" in json.loads(bad["error"])["what"]
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_disk_that_fills_ends_the_batch_and_fails_no_document(
+    is_ours: bool, work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        error = OSError(errno.ENOSPC, "No space left on device")
+        if is_ours:
+            raise PotError("The pot cannot be saved: No space left on device") from error
+        raise error
+
+    row, reader, place = row_of(tmp_path / "lamp.txt"), Reader(work), Place(work.dest)
+    with monkeypatch.context() as patched:
+        patched.setattr(work_module, "save_session", full)
+        with pytest.raises((OSError, PotError), match="No space left"):
+            reader(row)
+    assert not place.has(account_key(row["id"])), "nothing says that it is done"
+    assert not place.has(pot_key(row["id"]))
+    assert reader(row)["error"] == "", "and the next run reads it"
 
 
 def test_answers_of_what_failed_say_so(work: Work, tmp_path: Path) -> None:

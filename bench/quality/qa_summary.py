@@ -12,6 +12,7 @@ from ondevice_bench.results.intervals import estimate
 from ondevice_bench.results.result import Row
 
 F1, HELD = "F1", "answer in what was read for it"
+REFUSED, REFUSED_FOREIGN = "refused", "refused a question of another document"
 SEARCHES = ("bm25", "minilm", "fused")
 SEVERAL_PLACES = ("hotpotqa", "2wikimqa", "musique")  # tasks whose answers follow from more than one passage
 _OURS, _FULL = "default", "full"
@@ -25,7 +26,7 @@ def answers_summary(rows: Iterable[Row]) -> dict[str, float]:
     questions, paired); figures without such questions are left out.
     """
     rows = list(rows)
-    scores = question_scores(one for one in rows if one.metric != HELD)
+    scores = question_scores(one for one in rows if one.metric not in (HELD, REFUSED, REFUSED_FOREIGN))
     held = question_scores(one for one in rows if one.metric == HELD)
     summary = dict[str, float]()
     searches = [name for name in SEARCHES if name in scores]
@@ -42,6 +43,9 @@ def answers_summary(rows: Iterable[Row]) -> dict[str, float]:
     for key, name in (("answer_in_recalled", _OURS), *((f"answer_in_{name}", name) for name in SEARCHES)):
         found = [score for case, score in held.get(name, {}).items() if case[0] not in SEVERAL_PLACES]
         summary |= {key: float(np.mean(found))} if found else {}
+    for key, metric in (("refused_answerable", REFUSED), ("refused_unanswerable", REFUSED_FOREIGN)):
+        refused = question_scores(one for one in rows if one.metric == metric).get(_OURS, {})
+        summary |= {key: float(np.mean([*refused.values()]))} if refused else {}
     return summary | {key_of(name): float(np.mean([*questions.values()])) for name, questions in scores.items()}
 
 

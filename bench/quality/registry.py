@@ -76,6 +76,7 @@ EVALUATIONS = (
             Option(
                 "half", Literal["both", "choose", "report"], "Half of the documents: one to choose settings by.", "both"
             ),
+            Option("foreign", int, "Questions of other documents put to each, which it should refuse.", 1, min=0),
             Option(
                 "readings",
                 Path,

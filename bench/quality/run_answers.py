@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ondevice.config import EngineConfig, GenerationConfig
+from ondevice.decode.denial import NOT_THERE, NOT_YET
 from ondevice.errors import ConfigError
 from ondevice.events import Event, TokensRecalled
 from ondevice.session.session import Session
@@ -23,7 +24,7 @@ from ondevice_bench.quality.contest import Answering, Asked, Exam, Outcome, run_
 from ondevice_bench.quality.likelihood import log_likelihoods
 from ondevice_bench.quality.longbench_tasks import TASKS
 from ondevice_bench.quality.measurement import Note, Setup
-from ondevice_bench.quality.qa_summary import F1, HELD, answers_summary
+from ondevice_bench.quality.qa_summary import F1, HELD, REFUSED, REFUSED_FOREIGN, answers_summary
 from ondevice_bench.quality.rows import Question, Text, read_texts, select
 from ondevice_bench.quality.trials import Trial, measured
 
@@ -31,6 +32,7 @@ LIKELIHOOD, GENERATION = "choice by likelihood", "choice by generation"
 Half = Literal["both", "choose", "report"]
 _SHORTLY = "Answer in a few words."
 _LETTER = "Answer with the letter of the right choice."
+_FIRST_FOREIGN = 1000  # the number of the first question of another text
 _LETTER_TOKENS = 16  # of an answer that is a letter, with whatever stands around it
 
 
@@ -40,12 +42,14 @@ def run_answers(
     names: Sequence[str],
     budget: int,
     readings: Path | None = None,
+    foreign: int = 0,
 ) -> Iterator[Event | Note | Trial]:
     """Events and trials of all questions to some texts, given with their lengths in tokens.
 
     Args:
         setup: its engine with settings from `answers_config`.
         readings: a folder that keeps what was read, for the next run.
+        foreign: questions of other texts that are put to each, which it should refuse.
     """
     generation = setup.engine.config.generation
     exams = (
@@ -57,9 +61,12 @@ def run_answers(
             tail="",
             num_tokens=num_tokens,
             generation=generation,
-            questions=tuple(_asked(question, generation) for question in text.questions),
+            questions=(
+                *(_asked(question, generation) for question in text.questions),
+                *(_foreign(number, question) for number, question in enumerate(_of_others(texts, index)[:foreign])),
+            ),
         )
-        for text, num_tokens in texts
+        for index, (text, num_tokens) in enumerate(texts)
     )
     yield from run_exams(setup, exams, names, (budget,), answers_summary, readings)
 
@@ -89,9 +96,35 @@ def _asked(question: Question, generation: GenerationConfig) -> Asked:
         events = session.ask(f"{question.text}\n{_SHORTLY}", generation)
         answer = yield from write_answer(_noted(events, recalled))
         held = scores.best(scores.holds, _before_model(session, recalled), question.references)
-        return Outcome(answer, {F1: scores.best(scores.qa_f1, answer, question.references), HELD: held})
+        found = {F1: scores.best(scores.qa_f1, answer, question.references), HELD: held, REFUSED: _is_refused(answer)}
+        return Outcome(answer, found)
 
     return Asked(question.number, question.text, question.references, choose if question.choices else reply)
+
+
+def _foreign(number: int, question: Question) -> Asked:
+    """A question whose answer is in another text."""
+
+    def reply(session: Session) -> Answering:
+        answer = yield from write_answer(session.ask(f"{question.text}\n{_SHORTLY}"))
+        return Outcome(answer, {REFUSED_FOREIGN: _is_refused(answer)})
+
+    return Asked(_FIRST_FOREIGN + number, question.text, question.references, reply)
+
+
+def _of_others(texts: Sequence[tuple[Text, int]], index: int) -> list[Question]:
+    """Free questions of the texts after this one, and then of those before it, whose answers do not stand in it."""
+    text = texts[index][0].text
+    return [
+        question
+        for other, _ in (*texts[index + 1 :], *texts[:index])
+        for question in other.questions[:1]
+        if not question.choices and not scores.best(scores.holds, text, question.references)
+    ]
+
+
+def _is_refused(answer: str) -> float:
+    return float(answer.strip() in (NOT_THERE, NOT_YET))
 
 
 def _noted(events: Iterator[Event], recalled: list[TokensRecalled]) -> Iterator[Event]:
@@ -141,7 +174,7 @@ def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
     if not found:
         raise ConfigError("No text has questions and a length as asked for", where=str(options.data))
     names, budget = chosen(options.contenders), budget_of(config, options.budget)
-    yield from run_answers(setup, found, names, budget, options.readings)
+    yield from run_answers(setup, found, names, budget, options.readings, options.foreign)
 
 
 MEASUREMENT = measured(_measure, _config, answers_summary)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ondevice.model.families import ModelParts
+from ondevice.model.families.parts import ModelParts
 from ondevice.prefill.reader import catalyst_ids
 from ondevice.session.plan import Plan
 from ondevice_bench.speed.rates import Rates

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ondevice.errors import ConfigError
 from ondevice.machine.process import peak_rss_bytes
 from ondevice.model.decoder import Decoder
-from ondevice.model.families import Linear
+from ondevice.model.families.parts import Linear
 from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.loading.placement import require_memory
 from ondevice.model.packed_modules import PackedLinear, is_packed, packed_bytes

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ondevice.config import PotConfig, SpecConfig
 from ondevice.model.decoder import Decoder
-from ondevice.model.families import ModelParts
+from ondevice.model.families.parts import ModelParts
 from ondevice.session.engine import Engine
 from ondevice.speculator.choose import choose, importance
 from ondevice.speculator.speculator import Speculator

@@ -9,9 +9,9 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -29,45 +29,56 @@ from ondevice.serving.question_queue import Asked
 from ondevice.serving.shelf_state import ShelfAnswered, ShelfWork
 from ondevice.serving.shelving import Request, ask_several, member_of
 from ondevice.serving.uploads import Upload, Uploads
-from ondevice.serving.workspace import Workspace
+from ondevice.serving.workspace import Phase, Workspace
 
 _AGAIN = "It goes on by itself. The same call again waits for the rest."
-_SEVERAL = "several"  # where the one question to several documents runs
+_SEVERAL, _OPENING = "several", ""  # the line of questions to several documents; and the first work in that of one
 PATIENCE_SECONDS = 15.0  # of one call; clients give up on longer ones
 
-Begin = Callable[[], Job | None]  # None: there is nothing to do
+Tell = Callable[[], dict[str, Any]]
 
 
-class Running:
-    """A chain of jobs in a thread of its own.
+class Line:
+    """Jobs on one document, done one after the other in a thread; each is known by its question until it was told."""
 
-    Attributes:
-        question: that it answers; "" where it opens and reads.
-        error: what ended it early, if anything did.
-    """
+    def __init__(self) -> None:
+        self._thread, self._asking = ThreadPoolExecutor(1, "tools"), threading.Lock()
+        self._asked: dict[str, Future[dict[str, Any]]] = {}
 
-    def __init__(self, steps: Sequence[Begin], question: str = "") -> None:
-        self.question = question
-        self.error: Exception | None = None
-        self._steps = steps
-        self._thread = threading.Thread(target=self._go, name="tools", daemon=True)
-        self._thread.start()
+    def begun(self, question: str, work: Tell) -> Future[dict[str, Any]]:
+        """The work for a question, begun before or put at the end."""
+        with self._asking:
+            if question not in self._asked:
+                self._asked[question] = self._thread.submit(work)
+            return self._asked[question]
 
-    def wait(self, seconds: float) -> bool:
-        """True if it is at its end, now or within so many seconds."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+    def told(
+        self, question: str, work: Tell, stop: Callable[[], None], is_late: Callable[[], bool]
+    ) -> dict[str, Any] | None:
+        """The result of the work for a question; None where it is late before.
 
-    def _go(self) -> None:
-        for begin in self._steps:
-            job = begin()
-            if job is None:
-                return
-            with closing(job):
-                ends: deque[JobEvent] = deque(job, maxlen=1)
-            if ends and isinstance(ends[0], Failed):
-                self.error = ends[0].error
-                return
+        Where `is_late` raises something the work is stopped. Raises what has ended it early.
+        """
+        future = self.begun(question, work)
+        try:
+            while not _is_over(future):
+                if is_late():
+                    return None
+        except BaseException:
+            self._asked.pop(question, None)
+            if not future.cancel() and future.running():  # else it would be the next one that stops
+                stop()
+            raise
+        self._asked.pop(question, None)
+        return future.result()
+
+    def hint(self, question: str) -> dict[str, Any]:
+        """Words for a call that is late, with the number of those that come first."""
+        waiting = [one for one, future in list(self._asked.items()) if not future.done()]
+        number = waiting.index(question) if question in waiting else 0
+        return (
+            {"hint": _AGAIN} if not number else {"in_line": number, "hint": f"In line: {number} come first. {_AGAIN}"}
+        )
 
 
 class Tools:
@@ -78,15 +89,20 @@ class Tools:
         uploads: where files go on their way in.
         folders: resolved ones, from which files are opened, as `open_regular` says.
         patience_seconds: after which a call returns although its job goes on.
+        require_wanted: raises something where the client has cancelled the call that this thread is at work on.
     """
 
     def __init__(
-        self, jobs: Jobs, uploads: Uploads, folders: Sequence[Path], patience_seconds: float = PATIENCE_SECONDS
+        self,
+        jobs: Jobs,
+        uploads: Uploads,
+        folders: Sequence[Path],
+        patience_seconds: float = PATIENCE_SECONDS,
+        require_wanted: Callable[[], None] = lambda: None,
     ) -> None:
         self._jobs, self._uploads, self._folders, self._patience = jobs, uploads, folders, patience_seconds
-        self._documents = Documents(jobs)
-        self._running: dict[str, Running] = {}
-        self._several = ShelfWork()
+        self._documents, self._require_wanted = Documents(jobs), require_wanted
+        self._lines = defaultdict[str, Line](Line)  # by document
 
     def open(self, path: str = "", text: str = "", entry: str = "", password: str = "") -> dict[str, Any]:
         """Open a document and begin to read it: a `path` on this machine (PDF, Word, EPUB, web page, Markdown, text),
@@ -98,11 +114,13 @@ class Tools:
         """
         if sum(map(bool, (path, text, entry))) != 1:
             raise DocumentError("Either a path, a text or a saved document is opened", fix="Give one of the three.")
-        began = time.monotonic()
+        is_late = self._lateness()
+        for gone in set(self._lines) - {one.id for one in self._documents.all()} - {_SEVERAL}:
+            del self._lines[gone]
         if entry:
             saved = self._jobs.library.find(entry)
             workspace = self._documents.new(saved.title)
-            steps: list[Begin] = [lambda: self._jobs.reopen(workspace, saved)]
+            job = self._jobs.reopen(workspace, saved)
         else:
             upload = self._taken(path, text)
             try:
@@ -110,14 +128,17 @@ class Tools:
             except OndeviceError:
                 upload.discard()
                 raise
-            steps = [lambda: self._jobs.open(workspace, upload, password), lambda: self._reading(workspace)]
-        running = self._running[workspace.id] = Running(steps)
+            job = self._opened(workspace, upload, password)
+        opening = self._lines[workspace.id].begun(_OPENING, lambda: _to_its_end(job))
         # An answer that says how many tokens there are is worth a moment, and so is a file that cannot be read.
-        while workspace.document is None and not running.wait(0.05) and time.monotonic() - began < self._patience:
-            pass
-        if running.error is not None and workspace.document is None:
+        try:
+            while workspace.document is None and not _is_over(opening) and not is_late():
+                pass
+            if workspace.document is None and opening.done():
+                opening.result()
+        except BaseException:
             self._documents.close(workspace)
-            raise running.error
+            raise
         return self._card(workspace)
 
     def status(self, document: str = "") -> dict[str, Any]:
@@ -130,32 +151,27 @@ class Tools:
         """Ask a question about a document that is open. The answer comes with the passages it looked at, and with the
         numbers, names and quotations of it that stand nowhere in the document.
 
+        Questions to one document are answered one after the other, once it is read.
+
         Raises:
-            PotError: there is no question, it cannot be answered, or another one is being answered.
+            PotError: there is no question, or it cannot be answered.
         """
         workspace, question = self._find(document), question.strip()
-        if not question:
-            raise PotError("There is no question", fix="Give one.")
-        running = self._running.get(workspace.id)
-        if running is not None and not running.wait(0) and running.question != question:
-            if running.question:
-                raise PotError("Another question is being answered", fix="Wait for it, then ask again.")
-            if not running.wait(self._patience):
-                return self._card(workspace) | {"hint": "It is still being read. Ask again later; nothing is lost."}
-            if running.error is not None:
-                raise running.error
-        if running is None or running.question != question or running.error is not None:
-            if not workspace.claim():
-                raise PotError("The document is busy", fix="Ask again in a moment.")
-            asked = Asked(question, self._jobs.engine.config.generation, remembers=True)
-            running = self._running[workspace.id] = Running([lambda: self._jobs.ask(workspace, asked)], question)
-        if not running.wait(self._patience):
-            so_far = workspace.telemetry.answer
-            return {"state": "answering", "so_far": so_far, "hint": "Ask the same question again for the rest."}
-        del self._running[workspace.id]
-        if running.error is not None:
-            raise running.error
-        return {"state": "answered"} | _answer(workspace.exchanges[-1])
+        asked = Asked(question, self._jobs.engine.config.generation, remembers=True)
+        opening = self._lines[workspace.id].begun(_OPENING, dict)
+
+        def begin() -> Job:
+            if workspace.phase is Phase.READY:
+                opening.result()  # says why nothing was read
+            return self._jobs.ask(workspace, asked)
+
+        def so_far() -> dict[str, Any]:
+            return {"so_far": workspace.telemetry.answer} if workspace.asked.under_way == question else {}
+
+        def result() -> dict[str, Any]:
+            return {"state": "answered"} | _answer(workspace.exchanges[-1])
+
+        return self._told(workspace, question, begin, result, so_far)
 
     def passages(self, document: str) -> dict[str, Any]:
         """The passages of a document, with their pages, that the last answer looked at more than any text would."""
@@ -180,55 +196,40 @@ class Tools:
         piece of it. Takes longer than reading; each finding comes with its pages and sentence.
 
         Raises:
-            PotError: there is no question, or the document is at other work.
+            PotError: there is no question.
         """
         workspace, question = self._find(document), question.strip()
-        if not question:
-            raise PotError("There is no question", fix="Give one.")
-        name = f"scan: {question}"
-        running = self._running.get(workspace.id)
-        if running is None or running.question != name or running.error is not None:
-            if not workspace.claim():
-                raise PotError("The document is busy", fix="Wait for what is running, then call again.")
-            running = self._running[workspace.id] = Running([lambda: self._jobs.scan(workspace, question)], name)
-        is_done = running.wait(self._patience)
-        if running.error is not None:
-            del self._running[workspace.id]
-            raise running.error
-        scan = workspace.scan
-        if scan is None:  # in line
-            return self._card(workspace) | {"hint": "It is in line. The same call again waits for it."}
-        told = report(scan)
-        if not is_done:
-            return {"state": "scanning", "count": told["count"], "ledger": told["ledger"], "hint": _AGAIN}
-        del self._running[workspace.id]
-        return {"state": "scanned"} | told | {"account": account(scan)}
+
+        def found() -> dict[str, Any]:
+            assert workspace.scan is not None, "it has begun"
+            return report(workspace.scan) | {"account": account(workspace.scan)}
+
+        def so_far() -> dict[str, Any]:
+            is_begun = workspace.phase is Phase.SCANNING and workspace.scan is not None
+            return {name: found()[name] for name in ("count", "ledger")} if is_begun else {}
+
+        name = f"scan: {question}" if question else ""
+        job, result = lambda: self._jobs.scan(workspace, question), lambda: {"state": "scanned"} | found()
+        return self._told(workspace, name, job, result, so_far)
 
     def ask_several(self, documents: list[str], question: str, each: bool = False) -> dict[str, Any]:
         """Ask one question of several documents that are open and read, by their ids: those that it points to are laid
         side by side and answer together, or with `each` every one by itself. Passages name document and page.
 
         Raises:
-            PotError: as `ask_several` of the jobs, or another such question is being answered.
+            PotError: as `ask_several` of the jobs.
         """
         name = f"{'each' if each else 'together'} {sorted(documents)}: {question.strip()}"
-        running = self._running.get(_SEVERAL)
-        if running is not None and not running.wait(0) and running.question != name:
-            raise PotError("Another question to several documents is being answered", fix="Wait for it.")
-        if running is None or running.question != name or running.error is not None:
-            members, config = [member_of(self._find(one)) for one in documents], self._jobs.engine.config
-            self._several.claim()
-            asked = Request(question, each, config, config.generation)
-            job = ask_several(self._jobs, self._several, members, asked)
-            running = self._running[_SEVERAL] = Running([lambda: job], name)
-        if not running.wait(self._patience):
-            return {"state": "answering", "hint": _AGAIN}
-        del self._running[_SEVERAL]
-        self._several.release()
-        if running.error is not None:
-            raise running.error
-        turn = self._several.turns[-1]
-        return {"state": "answered", "note": turn.note, "answers": [_said(one) for one in turn.answers]}
+        members, config = [member_of(self._find(one)) for one in documents], self._jobs.engine.config
+        line, work, asked = self._lines[_SEVERAL], ShelfWork(), Request(question, each, config, config.generation)
+
+        def answers() -> dict[str, Any]:
+            _to_its_end(ask_several(self._jobs, work, members, asked))
+            turn = work.turns[-1]
+            return {"state": "answered", "note": turn.note, "answers": [_said(one) for one in turn.answers]}
+
+        told = line.told(name, answers, work.request_stop, self._lateness())
+        return told or {"state": "answering"} | line.hint(name)
 
     def library(self) -> dict[str, Any]:
         """The documents that were read and saved on this machine."""
@@ -244,13 +245,40 @@ class Tools:
         with open_regular(path, self._uploads.max_bytes, self._folders) as content:
             return self._uploads.receive(content, Path(path).name)
 
-    def _reading(self, workspace: Workspace) -> Job | None:
-        """The reading of what was opened, from the library or from the text; None if that was stopped."""
-        if workspace.document is None or not workspace.claim():
-            return None
-        config = self._jobs.engine.config
-        entry = self._jobs.held(workspace, config)
-        return self._jobs.read(workspace, config) if entry is None else self._jobs.reopen(workspace, entry)
+    def _told(
+        self, workspace: Workspace, name: str, job: Callable[[], Job], result: Tell, so_far: Tell
+    ) -> dict[str, Any]:
+        """The result of a job on one document, in whose line it stands under that name; else how far it is."""
+        if not name:
+            raise PotError("There is no question", fix="Give one.")
+
+        def work() -> dict[str, Any]:
+            steps = job()
+            if not workspace.claim():
+                raise PotError("The document is busy", fix="Ask again in a moment.")
+            return _to_its_end(steps) or result()
+
+        line = self._lines[workspace.id]
+        told = line.told(name, work, workspace.request_stop, self._lateness())
+        return told or self._card(workspace) | so_far() | line.hint(name)
+
+    def _lateness(self) -> Callable[[], bool]:
+        """True from when a call that begins now has taken as long as it may; raises something where it is cancelled."""
+        end = time.monotonic() + self._patience
+
+        def is_late() -> bool:
+            self._require_wanted()
+            return time.monotonic() >= end
+
+        return is_late
+
+    def _opened(self, workspace: Workspace, upload: Upload, password: str) -> Job:
+        """The opening of a file, and its reading, from the library or from the text."""
+        yield from self._jobs.open(workspace, upload, password)
+        if workspace.document is not None and workspace.claim():
+            config = self._jobs.engine.config
+            entry = self._jobs.held(workspace, config)
+            yield from self._jobs.read(workspace, config) if entry is None else self._jobs.reopen(workspace, entry)
 
     def _find(self, document: str) -> Workspace:
         workspace = self._documents.find(document)
@@ -265,7 +293,7 @@ class Tools:
         return workspace.tokens
 
     def _card(self, workspace: Workspace) -> dict[str, Any]:
-        running, telemetry = self._running.get(workspace.id), workspace.telemetry
+        telemetry = workspace.telemetry
         card: dict[str, Any] = {"id": workspace.id, "name": workspace.name, "state": workspace.phase.value}
         if workspace.document is not None:
             card |= {
@@ -273,11 +301,25 @@ class Tools:
                 "num_tokens": workspace.num_tokens,
                 "num_read": telemetry.num_passed,
             }
-        if telemetry.eta_seconds and running is not None and not running.wait(0):
+        if telemetry.eta_seconds and not workspace.idle.is_set():
             card["seconds_left"] = round(telemetry.eta_seconds)
         if workspace.problem is not None:
             card["problem"] = workspace.problem.text
         return card
+
+
+def _is_over(future: Future[dict[str, Any]]) -> bool:
+    """True if it is, now or in a moment."""
+    wait([future], 0.05)
+    return future.done()
+
+
+def _to_its_end(job: Job) -> dict[str, Any]:
+    """Go through a job, which gives nothing; raises what it failed with."""
+    ends: deque[JobEvent] = deque(job, maxlen=1)
+    if ends and isinstance(ends[0], Failed):
+        raise ends[0].error
+    return {}
 
 
 def _answer(exchange: Exchange) -> dict[str, Any]:

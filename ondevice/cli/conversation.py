@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 from ondevice import words
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.terminal import Interrupted, printable, say
-from ondevice.errors import ConfigError
+from ondevice.errors import ConfigError, ModelError
 from ondevice.events import AnswerFinished, AnswerToken
 from ondevice.machine.process import peak_rss_bytes
 from ondevice.serving.account import holdings
@@ -129,6 +129,11 @@ def answer(
     say(f"{words.account(finished, held)} · {peak} · seed {session.context.config.seed}")
     if finished.history.num_forgotten or finished.history.is_shortened:
         say("Raise --reserve to keep more of the conversation.")
+    if not finished.text.strip() and finished.stop_reason != "cancelled":
+        fix = (
+            "Ask in other words. If no question is answered, its weights may be damaged: `ondevice models fetch MODEL`."
+        )
+        raise ModelError("The model gave an empty answer", fix=fix)
     return finished
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
+import signal
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +16,7 @@ import typer
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.running import load_engine
-from ondevice.cli.terminal import err, errors_shown
+from ondevice.cli.terminal import EXIT_INTERRUPTED, err, errors_shown, say
 from ondevice.errors import ConfigError, OndeviceError
 from ondevice.extras import install_extra
 from ondevice.files import escaped
@@ -53,6 +56,7 @@ def mcp(
         except ModuleNotFoundError:
             raise ConfigError("The package `mcp` is not installed", fix=install_extra("mcp")) from None
         import anyio
+        from anyio import from_thread
 
         from ondevice.api.tools import Tools
         from ondevice.cli.mcp_stdio import serve
@@ -67,8 +71,18 @@ def mcp(
             engine = load_engine(config, display)
         registry = Registry()
         with private_folder() as folder:
+
+            def end(*_: object) -> None:  # at once: the thread that reads standard input waits for its next line
+                registry.close()
+                rmtree(folder, ignore_errors=True)
+                say("Stopped.", "yellow")
+                os._exit(EXIT_INTERRUPTED)
+
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, end)
             try:
-                tools = Tools(Jobs(engine, registry, Library()), Uploads(folder), folders)
+                jobs, uploads, check = Jobs(engine, registry, Library()), Uploads(folder), from_thread.check_cancelled
+                tools = Tools(jobs, uploads, folders, require_wanted=check)
                 instructions = _INSTRUCTIONS + ", ".join(escaped(str(one)) for one in folders)
                 anyio.run(serve, server_of(tools, MCPServer("ondevice", instructions=instructions)))
             finally:

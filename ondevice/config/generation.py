@@ -39,7 +39,7 @@ class GenerationConfig:
         answers=True,
         check=at_least(0, "tokens"))
     grounded: bool = setting(
-        True, "Ask for an answer from the document, and to say so where it has none.",
+        True, "Ask for an answer from the document, and say so where it seems to have none.",
         option="--grounded/--no-grounded", answers=True)
     stops_loops: bool = setting(
         True, "End an answer that repeats one sentence.", answers=True)

@@ -12,6 +12,7 @@ from ondevice.config import GenerationConfig
 from ondevice.context import Context
 from ondevice.decode.calibration import calibrated
 from ondevice.decode.combine import combine
+from ondevice.decode.denial import NOT_THERE, Judgement, denial
 from ondevice.decode.host_recall import HostRecall
 from ondevice.decode.loop_guard import LoopGuard
 from ondevice.decode.prompt import Prompt
@@ -46,6 +47,7 @@ def answer(
     clock: StageClock,
     *,
     attempt: int = 0,
+    judgement: Judgement | None = None,
 ) -> Generator[Event, None, None]:
     """Put the question into the pot, decode the answer token by token, take everything back.
 
@@ -55,11 +57,12 @@ def answer(
         is_stopped: polled between layers and tokens; the answer then ends as `cancelled`.
         clock: of the answer, running since the question.
         attempt: at the same answer; each draws other tokens where tokens are drawn.
+        judgement: terms on which an answer is denied; None: none is.
 
     Raises:
         PotError: the question does not fit into the free slots.
     """
-    one = _Answer(context, question, prompt, generation, is_stopped, clock, attempt)
+    one = _Answer(context, question, prompt, generation, is_stopped, clock, attempt, judgement)
     try:
         yield from one.recall()
         yield one.read()
@@ -97,6 +100,7 @@ class _Answer:
         is_stopped: Callable[[], bool],
         clock: StageClock,
         attempt: int,
+        judgement: Judgement | None,
     ) -> None:
         if len(prompt.ids) > context.pot.num_free:
             raise PotError(
@@ -106,6 +110,7 @@ class _Answer:
         self.stop_reason = "length"
         self._context, self._question, self._prompt, self._clock = context, question, prompt, clock
         self._generation, self._is_stopped, self._attempt = generation, is_stopped, attempt
+        self._judgement = judgement
         settings = replace(context.config, generation=generation)
         self._features = combine(settings, context.decoder, is_stream=not context.tokens.keeps_text)
         self._question_ids: Tensor = context.decoder.ids(prompt.ids)
@@ -152,6 +157,8 @@ class _Answer:
         ids, later = ids[: max(num_free, num_asked)], ids[max(num_free, num_asked) :]
         num_document = list(pot.num_cached)
         self._out = self._read_ids(ids, may_overflow)
+        if self._judgement is not None and self._is_denied(self._judgement, self._out.hidden_states[:, -1:]):
+            self.stop_reason = "not_found"
         seed = context.config.seed + self._attempt
         generator = torch.Generator(device=context.decoder.device).manual_seed(seed)
         plain = PlainStep(context.decoder, pot, self._generation, generator, self._attention, self._is_stopped)
@@ -179,6 +186,10 @@ class _Answer:
 
     def write(self) -> Iterator[Event]:
         """Decode until the model ends the answer, or it is as long as it may be."""
+        if self.stop_reason == "not_found":
+            assert self._judgement is not None
+            yield from self._refuse(self._judgement.refusal)
+            return
         assert self._plain is not None, "the question is read first"
         assert self._step is not None
         assert self._out is not None
@@ -210,7 +221,7 @@ class _Answer:
 
     def find_sources(self) -> None:
         """Trace the answer to passages of the document, over what the pot held for it."""
-        if not self._features.names_sources or not self._written:
+        if not self._features.names_sources or not self._written or self.stop_reason == "not_found":
             return
         self._end_writing()
         self._undo.rewind()
@@ -254,6 +265,23 @@ class _Answer:
         )
 
     # -- parts -----------------------------------------------------------------------------------
+
+    def _is_denied(self, judgement: Judgement, last: Tensor) -> bool:
+        """True if the model finds it likely enough that the document has no answer."""
+        decoder, pot = self._context.decoder, self._context.pot
+        ids = self._context.loaded.tokenizer.encode(NOT_THERE)[0].tolist()
+        has_room = pot.num_free >= len(ids)
+        return has_room and judgement.denies(denial(decoder, pot, last, ids, self._is_stopped))
+
+    def _refuse(self, refusal: str) -> Iterator[Event]:
+        """The answer that there is none."""
+        self._clock.book("question")
+        self._ttft = self._clock.total
+        for token in self._context.loaded.tokenizer.encode(refusal)[0].tolist():
+            piece = self._stream.push(token)
+            self._text += piece
+            self._written.append(token)
+            yield AnswerToken(token, piece, len(self._written) - 1, self._clock.total)
 
     @property
     def _num_new(self) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ondevice.config import EngineConfig
+from ondevice.config import EngineConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.model.decoder import Decoder
+from ondevice.model.families.parts import ModelParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
         wants_art and not reads_codes and config.pot.key_rotation != "on-read" and model.attention_softcap is None
     )
     # A pot that evicts nothing can get back what pruning kept from the deeper layers.
-    recalls_host = wants_host and (config.pot.method.distills or config.slim.schedule != "off")
+    has_evicted = wants_host and (config.pot.method.distills or config.slim.schedule != "off")
+    recalls_host = has_evicted and not model.has_state
     rules = (
         (
             wants_art and config.pot.key_rotation == "on-read",
@@ -54,6 +56,13 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
             "Attention does not end early in layers with a sliding window once the text is longer than the window.",
         ),
         (
+            model.has_state
+            and has_evicted
+            and (config.tier != TierConfig() or not config.generation.num_passage_tokens),
+            "Evicted keys are not recalled: most layers of this model could not see them. Passages are read again as "
+            "text.",
+        ),
+        (
             config.generation.num_sources > 0 and is_stream,
             "No sources are named: the text of a stream is not kept.",
         ),
@@ -64,3 +73,24 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
         names_sources=config.generation.num_sources > 0 and not is_stream,
         notices=tuple(text for applies, text in rules if applies),
     )
+
+
+def suited(config: EngineConfig, model: ModelParts) -> tuple[EngineConfig, tuple[str, ...]]:
+    """The settings of reading that a model can follow, and what else was asked for, and why not; a sentence each.
+
+    A layer that keeps a state needs every token, in its order.
+    """
+    if not model.has_state:
+        return config, ()
+    rules = (
+        (
+            config.slim.schedule != "off",
+            "No tokens are pruned on the way: layers of this model fold every token into a state of their own.",
+        ),
+        (
+            config.spec.skips,
+            "No small model reads first: layers of this model fold every token into a state, which cannot skip any.",
+        ),
+    )
+    suiting = replace(config, slim=SlimConfig(), spec=SpecConfig())
+    return suiting, tuple(text for applies, text in rules if applies)

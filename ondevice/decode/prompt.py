@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ondevice.decode.denial import NOT_THERE
 from ondevice.events import History
-from ondevice.model.chat import NOT_THERE, ChatParts
+from ondevice.model.chat import ChatParts
 
 _FEWEST = 16  # tokens of an answer that are worth keeping of it
 

@@ -21,7 +21,7 @@ from ondevice.kernels.coded_attention import coded_attention
 from ondevice.kernels.codes import Coded
 from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.termination import Termination
-from ondevice.model.families import ModelParts
+from ondevice.model.families.parts import ModelParts
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PotShape
 

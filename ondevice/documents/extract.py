@@ -24,7 +24,7 @@ from ondevice.documents.worker.process import Worker
 from ondevice.errors import DocumentError, DocumentTooLarge
 from ondevice.files import shown_name
 from ondevice.machine.memory import free_memory_bytes
-from ondevice.regular_file import open_regular
+from ondevice.regular_file import identity_of, open_regular
 
 if TYPE_CHECKING:
     from ondevice.events import PagesExtracted
@@ -71,11 +71,10 @@ def extract(
     from ondevice.events import PagesExtracted
 
     with open_regular(path, limits.file_bytes) as opened:
-        # The worker opens it again: whatever the name leads to by then, only so long, and in its sandbox.
         file = Path(os.path.realpath(opened.name))
         collected = Collected(shown_name(file))
         deadline = time.monotonic() + limits.wall_seconds
-        request = Request(str(file), password)
+        request = Request(str(file), password, identity=identity_of(opened))  # the worker opens it by its name again
         sha256, size_bytes = "", os.fstat(opened.fileno()).st_size
         intake = Intake(shown_name(file), size_bytes, free_memory)
         for _ in range(limits.max_restarts + 1):

@@ -17,10 +17,8 @@ from ondevice.errors import ModelError
 # Plain letters: no template trims, escapes or splits them, and no document's text is ever rendered.
 _DOCUMENT, _QUESTION, _ANSWER, _NEXT = "qzdocumentzq", "qzquestionzq", "qzanswerzq", "qznextzq"
 _GAP = "\n\n"  # between a document and its question
-NOT_THERE = "That is not in the document."
-# Of several wordings the one with which models of 0.5B and 1.5B parameters answer as many questions rightly as without
-# any, and the larger one says of what the text does not tell that it does not.
-_GROUND = f'Answer from the document above. If the answer is not in it, say: "{NOT_THERE}"\n\n'
+# Not "say so if it is not there": a small model then denies what stands before its eyes. `decode.denial` judges that.
+_GROUND = "Answer the question from the document above.\n\n"
 
 
 class Encoder(Protocol):
@@ -71,8 +69,7 @@ def chat_parts(tokenizer: Encoder, hf: Any | None, *, grounded: bool = False) ->
     """Split the template of `hf`; None gives plain completion.
 
     Args:
-        grounded: each question asks for an answer from the document, and to say so where it has none; plain
-            completion does without.
+        grounded: each question asks for an answer from the document; plain completion does without.
 
     Raises:
         ModelError: the template fails, or does not show its messages in order.
@@ -80,17 +77,17 @@ def chat_parts(tokenizer: Encoder, hf: Any | None, *, grounded: bool = False) ->
     if hf is None:
         ask, reply = f"{_GAP}Question: ", "\nAnswer:"
         return ChatParts(tokenizer, tuple(tokenizer.leading_ids()), ask, reply, ask, reply)
-    first, later = rendered(hf, grounded=grounded)
+    first, later = rendered(hf)
     head, before, after = _split(first, _DOCUMENT, _QUESTION)
     _, before_next, after_next = _split(later, _ANSWER, _NEXT)
-    return ChatParts(tokenizer, tuple(tokenizer.encode_prompt(head)), before, after, before_next, after_next)
+    ground, prefix = _GROUND if grounded else "", tuple(tokenizer.encode_prompt(head))
+    return ChatParts(tokenizer, prefix, before + ground, after, before_next + ground, after_next)
 
 
-def rendered(hf: Any, *, grounded: bool) -> tuple[str, str]:
+def rendered(hf: Any) -> tuple[str, str]:
     """The two conversations that are split, by the template of `hf`; raises ModelError where it fails."""
-    ground = _GROUND if grounded else ""
-    first = {"role": "user", "content": f"{_DOCUMENT}{_GAP}{ground}{_QUESTION}"}
-    later = [first, {"role": "assistant", "content": _ANSWER}, {"role": "user", "content": f"{ground}{_NEXT}"}]
+    first = {"role": "user", "content": f"{_DOCUMENT}{_GAP}{_QUESTION}"}
+    later = [first, {"role": "assistant", "content": _ANSWER}, {"role": "user", "content": _NEXT}]
     return _render(hf, [first]), _render(hf, later)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ondevice.kernels.attention import additive_mask, attention
 from ondevice.model.decoder import Decoder
-from ondevice.model.families import LayerParts
+from ondevice.model.families.parts import AttentionLayer
 from ondevice.model.layer import feed_forward, finish, heads
 from ondevice.pot.host.hidden_tier import DroppedStates
 from ondevice.pot.memory_pot import MemoryPot
@@ -32,7 +32,7 @@ def read_on(decoder: Decoder, dropped: Sequence[DroppedStates], pot: MemoryPot) 
     for index in range(waiting[0].layer, len(parts.layers)):
         layer, norm = parts.layers[index], parts.norm_after(index)
         if tokens.numel():
-            hidden, normed = finish(layer, hidden, _attend(decoder, index, layer, normed, tokens, pot), norm)
+            hidden, normed = finish(layer, hidden, _attend(decoder, index, normed, tokens, pot), norm)
         while waiting and waiting[0].layer == index:
             more = waiting.pop(0)
             states = more.states[None].to(hidden)
@@ -41,10 +41,10 @@ def read_on(decoder: Decoder, dropped: Sequence[DroppedStates], pot: MemoryPot) 
             tokens = torch.cat((tokens, more.tokens.to(tokens)))
 
 
-def _attend(decoder: Decoder, index: int, layer: LayerParts, normed: Tensor, tokens: Tensor, pot: MemoryPot) -> Tensor:
+def _attend(decoder: Decoder, index: int, normed: Tensor, tokens: Tensor, pot: MemoryPot) -> Tensor:
     """Store document tokens (n,) in one layer, each at its rank in the head, and attend from there."""
     parts, own = decoder.parts, pot.shape.parts_of(index)
-    query_keys, values = heads(parts, layer, normed)
+    query_keys, values, _ = heads(parts.layers[index], normed)
     query, keys = query_keys.split((parts.num_heads, parts.num_kv_heads), dim=1)
     origin = tokens.expand(1, pot.shape.num_kv_heads, -1)
     new = zip(own, *(some.chunk(len(own), dim=1) for some in (keys, values)), strict=True)
@@ -52,13 +52,15 @@ def _attend(decoder: Decoder, index: int, layer: LayerParts, normed: Tensor, tok
         pot.insert_(number, own_keys, own_values, origin)
     pot.number_by_origin_(decoder.rotate_keys, slice(own.start, own.stop))
     outs = [
-        _attend_late(decoder, number, layer, part, tokens.shape[0], pot)
+        _attend_late(decoder, number, parts.layers[index], part, tokens.shape[0], pot)
         for number, part in zip(own, query.chunk(len(own), dim=1), strict=True)
     ]
     return torch.cat(outs, dim=1)
 
 
-def _attend_late(decoder: Decoder, number: int, layer: LayerParts, query: Tensor, count: int, pot: MemoryPot) -> Tensor:
+def _attend_late(
+    decoder: Decoder, number: int, layer: AttentionLayer, query: Tensor, count: int, pot: MemoryPot
+) -> Tensor:
     """Attention of the last `count` tokens of one layer of the pot, each from its own position."""
     parts, most = decoder.parts, pot.max_positions
     used, num_kv_heads = pot.num_cached[number], pot.shape.num_kv_heads
@@ -67,7 +69,9 @@ def _attend_late(decoder: Decoder, number: int, layer: LayerParts, query: Tensor
     # Query heads that share keys share the places of those, too.
     folded = query.reshape(1, num_kv_heads, -1, parts.head_dim)
     places = mine.repeat(1, 1, query.shape[1] // num_kv_heads)
-    query = decoder.rotate_keys(folded, places, most).view(query.shape)
+    if layer.query_scale is not None:
+        folded = folded * layer.query_scale(places)[..., None].to(folded.dtype)
+    query = decoder.rotate_keys(folded, places, most, rope=pot.shape.rope_of(number)).view(query.shape)
     distance = mine[..., None] - slots[:, :, None]
     visible = distance >= 0
     if layer.sliding_window is not None:

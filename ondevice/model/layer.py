@@ -10,7 +10,7 @@ from torch import Tensor
 from ondevice.kernels.gated import gated
 from ondevice.kernels.norm import RMSNorm, add_norm_
 from ondevice.kernels.rope import rotate
-from ondevice.model.families import LayerParts, ModelParts
+from ondevice.model.families.parts import AttentionLayer, Layer
 
 # What a feed-forward network may hold between its products. On a CPU malloc keeps pieces of less than 32 MB at hand;
 # larger ones it takes from the system each time, page by page, which took a fifth of the reading of a 1.5B model.
@@ -18,56 +18,70 @@ _CPU_PIECE, _GPU_PIECE = 24 << 20, 256 << 20
 _STEP = 128  # tokens; products with fewer are slower
 
 
-def heads(parts: ModelParts, layer: LayerParts, normed: Tensor) -> tuple[Tensor, Tensor]:
-    """Hidden states after the layer's input norm -> queries and keys before RoPE in one tensor, and values; each
-    (batch, heads, n, head_dim)."""
+def heads(layer: AttentionLayer, normed: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Hidden states after the layer's input norm -> queries and keys before RoPE in one tensor, values, and the gate of
+    the output before its sigmoid, None where it has none; each (batch, heads, n, head_dim)."""
     batch, num_tokens, _ = normed.shape
-    num_heads, num_kv_heads = parts.num_heads, parts.num_kv_heads
-    qkv = layer.qkv(normed).view(batch, num_tokens, -1, parts.head_dim).transpose(1, 2)
-    query_keys, values = qkv.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
+    num_heads, num_kv_heads, gate = layer.num_heads, layer.num_kv_heads, None
+    qkv = layer.qkv(normed).view(batch, num_tokens, -1, layer.head_dim).transpose(1, 2)
+    if layer.is_gated:  # the rows of each head are its query, then its gate
+        gated_query, keys, values = qkv.split((2 * num_heads, num_kv_heads, num_kv_heads), dim=1)
+        query, gate = gated_query[:, ::2], gated_query[:, 1::2]
+        query_keys = torch.cat((query, keys), dim=1)
+    else:
+        query_keys, values = qkv.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
     if layer.q_norm is not None and layer.k_norm is not None:
         query, keys = query_keys.split((num_heads, num_kv_heads), dim=1)
         query_keys = torch.cat((layer.q_norm(query), layer.k_norm(keys)), dim=1)
-    return query_keys, values
+    return query_keys, values, gate
 
 
 class Heads(NamedTuple):
-    """Queries and keys before and after RoPE, and values; each (batch, heads, n, head_dim)."""
+    """Queries and keys before and after RoPE, and values; each (batch, heads, n, head_dim).
+
+    `gate` is of queries, before its sigmoid; None: what they attend to goes on as it is.
+    """
 
     query: Tensor
     rotated_query: Tensor
     keys: Tensor
     rotated_keys: Tensor
     values: Tensor
+    gate: Tensor | None = None
 
     def split(self, pot_layers_per_layer: int) -> list[Heads]:
         """Queries with the KV heads that they belong to, in so many parts."""
         if pot_layers_per_layer == 1:
             return [self]
-        return [Heads(*part) for part in zip(*(some.chunk(pot_layers_per_layer, dim=1) for some in self), strict=True)]
+        some = (part.chunk(pot_layers_per_layer, dim=1) for part in self if part is not None)
+        return [Heads(*part) for part in zip(*some, strict=True)]
 
 
-def project_heads(parts: ModelParts, layer: LayerParts, normed: Tensor, cos: Tensor, sin: Tensor) -> Heads:
+def project_heads(layer: AttentionLayer, normed: Tensor, cos: Tensor, sin: Tensor) -> Heads:
     """Projection and RoPE of hidden states (batch, n, hidden_size) after the layer's input norm."""
-    query_keys, values = heads(parts, layer, normed)
-    sizes = (parts.num_heads, parts.num_kv_heads)
+    query_keys, values, gate = heads(layer, normed)
+    sizes = (layer.num_heads, layer.num_kv_heads)
     query, keys = query_keys.split(sizes, dim=1)
     rotated_query, rotated_keys = rotate(query_keys, cos, sin).split(sizes, dim=1)
-    return Heads(query, rotated_query, keys, rotated_keys, values)
+    return Heads(query, rotated_query, keys, rotated_keys, values, gate)
 
 
-def finish(layer: LayerParts, hidden: Tensor, out: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+def finish(layer: AttentionLayer, hidden: Tensor, out: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
     """Finish a layer after its attention: what it gives, (batch, n, hidden_size), and the `norm` of that."""
     return feed_forward(layer, *after_attention(layer, hidden, out), norm)
 
 
-def after_attention(layer: LayerParts, hidden: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+def after_attention(layer: AttentionLayer, hidden: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
     """Output projection of (batch, heads, n, head_dim), with its residual, and what the feed-forward network takes."""
-    out = layer.out(out.transpose(1, 2).flatten(2))
+    return after_mixing(layer, hidden, layer.out(out.transpose(1, 2).flatten(2)))
+
+
+def after_mixing(layer: Layer, hidden: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """The residual of a layer with its mixed tokens (batch, n, hidden_size), and the feed-forward network's input."""
     return add_norm_(out, hidden, layer.mlp_norm, layer.post_attention_norm)
 
 
-def feed_forward(layer: LayerParts, hidden: Tensor, normed: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+def feed_forward(layer: Layer, hidden: Tensor, normed: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
     """Feed-forward network with its residual, of (batch, n, hidden_size) and that after the network's norm; and the
     `norm` of what it gives."""
     size = tokens_at_once(hidden.shape[0] * layer.intermediate_size, hidden.dtype, hidden.device.type)

@@ -19,7 +19,7 @@ from ondevice.kernels.coded_attention import coded_attention
 from ondevice.kernels.codes import Coded
 from ondevice.kernels.norm import RMSNorm
 from ondevice.kernels.projection import project
-from ondevice.model.families import LayerParts, Linear, ModelParts
+from ondevice.model.families.parts import AttentionLayer, Linear, ModelParts
 from ondevice.model.rotary import Angles
 from ondevice.pot.memory_pot import MemoryPot
 
@@ -127,7 +127,7 @@ class OneToken:
                 heads[: self._num_heads] = layer.q_norm(heads[: self._num_heads])
                 heads[self._num_heads :] = layer.k_norm(heads[self._num_heads :])
             first = pot.next_position[index * pot_layers_per_layer]
-            self._rotate(*angles.at(first))
+            self._rotate(*angles.at(index, first))
             outs = []
             for number, (query, rotated_keys, keys_values) in zip(pot.shape.parts_of(index), parts, strict=True):
                 if slots is None:
@@ -141,7 +141,8 @@ class OneToken:
                     coded = pot.coded(number, seen_keys.shape[2])
                     positions = pot.positions_with(number, (first + angles.offsets).to(torch.int32))
                     attend = attend_coded if decode_attention is None else decode_attention.attend_coded
-                    outs.append(attend(number, query, coded, positions, angles.table(first), self._scale).view(-1))
+                    table = angles.table(index, first)
+                    outs.append(attend(number, query, coded, positions, table, self._scale).view(-1))
                 elif decode_attention is None:
                     outs.append(attention(query, seen_keys, seen_values, scale=self._scale).view(-1))
                 else:
@@ -179,14 +180,14 @@ def _add_product_(state: Tensor, linear: Linear, vector: Tensor) -> None:
 
 def plain_layers(parts: ModelParts, device: torch.device, dtype: torch.dtype) -> tuple[PlainLayer, ...] | None:
     """The layers of a model as `OneToken` takes them; None where they have something that it leaves out."""
-    if device.type != "cpu" or dtype != torch.float32 or parts.attention_softcap is not None:
+    if device.type != "cpu" or dtype != torch.float32 or parts.has_state or parts.attention_softcap is not None:
         return None
     layers = [_plain_layer(layer) for layer in parts.layers]
     return None if None in layers else tuple(filter(None, layers))
 
 
-def _plain_layer(layer: LayerParts) -> PlainLayer | None:
-    if layer.post_attention_norm or layer.post_mlp_norm or layer.activation is not F.silu:
+def _plain_layer(layer: AttentionLayer) -> PlainLayer | None:
+    if layer.post_attention_norm or layer.post_mlp_norm or layer.is_gated or layer.activation is not F.silu:
         return None
     linears = tuple(layer.linears.values())
     if len(linears) < 4:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 from ondevice.errors import PotError
 from ondevice.kernels.rope import rows_of, signed_sine
 from ondevice.machine.memory import free_memory_bytes
-from ondevice.model.families import ModelParts
+from ondevice.model.families.parts import ModelParts, Turn
 
 _FEWEST = 64  # positions of a table; a larger one has a power of two, so that few steps need a new one
 # For each number of a position's angles: two tables, and what they are computed from.
@@ -27,15 +28,16 @@ _MOST_SETS = 4  # tables that are kept: of the main model's pots and the specula
 
 
 class Rotary:
-    """Tables of one model.
+    """Tables of one model, or of those of its layers that share a RoPE.
 
     Args:
-        parts: its `rotary`.
+        parts: its numbers.
         dtype, device: of the tables.
+        turn: the RoPE of some of its layers; None: that of the pot's first one.
     """
 
-    def __init__(self, parts: ModelParts, dtype: torch.dtype, device: torch.device) -> None:
-        rotary: Any = parts.rotary
+    def __init__(self, parts: ModelParts, dtype: torch.dtype, device: torch.device, turn: Turn | None = None) -> None:
+        rotary: Any = turn or parts.rotary
         self._rotary, self._trained, self._head_dim = rotary, parts.max_positions, parts.head_dim
         self._like = torch.empty(0, dtype=dtype, device=device)
         self._kind = getattr(rotary, "rope_type", "default")
@@ -104,41 +106,45 @@ class Angles:
     """Cosines and signed sines for one pass of `span` tokens, looked up once per distinct set of positions.
 
     Args:
+        ropes: of each layer of the model that the pot has slots for; layers may share one.
         max_positions: of the pot.
 
     Attributes:
         offsets: (n,) int64, where in the pass those tokens are that are still computed.
     """
 
-    def __init__(self, rotary: Rotary, max_positions: int, span: int) -> None:
-        self._rotary, self._max_positions, self.span = rotary, max_positions, span
-        self.offsets = torch.arange(span, device=rotary.device)
+    def __init__(self, ropes: Sequence[Rotary], max_positions: int, span: int) -> None:
+        self._ropes, self._max_positions, self.span = ropes, max_positions, span
+        self.offsets = torch.arange(span, device=ropes[0].device)
         self._is_whole = True
-        self._known: dict[int, tuple[Tensor, Tensor]] = {}
-        self._slots: tuple[Tensor, Tensor, Tensor] | None = None  # positions, their cosines and sines
+        self._known: dict[tuple[Rotary, int], tuple[Tensor, Tensor]] = {}
+        self._slots: dict[Rotary, tuple[Tensor, Tensor, Tensor]] = {}  # positions, their cosines and sines
 
-    def table(self, first: int) -> tuple[Tensor, Tensor]:
+    def table(self, layer: int, first: int) -> tuple[Tensor, Tensor]:
         """All positions up to the end of the pass, whose first token is at `first`: (num_positions, rotary_dim)."""
-        return self._rotary.table(first + self.span, self._max_positions)
+        return self._ropes[layer].table(first + self.span, self._max_positions)
 
-    def at(self, first: int) -> tuple[Tensor, Tensor]:
+    def at(self, layer: int, first: int) -> tuple[Tensor, Tensor]:
         """The tokens that are still computed, (1, 1, n, rotary_dim), where the pass begins at position `first`."""
-        if first not in self._known:
-            tables = self.table(first)
+        key = self._ropes[layer], first
+        if key not in self._known:
+            tables = self.table(layer, first)
             if self._is_whole:
                 cos, sin = (table[first : first + self.span] for table in tables)
             else:
                 cos, sin = (rows_of(table, self.offsets + first) for table in tables)
-            self._known[first] = cos[None, None], sin[None, None]
-        return self._known[first]
+            self._known[key] = cos[None, None], sin[None, None]
+        return self._known[key]
 
-    def of_slots(self, positions: Tensor, first: int) -> tuple[Tensor, Tensor]:
+    def of_slots(self, layer: int, positions: Tensor, first: int) -> tuple[Tensor, Tensor]:
         """The slots of a layer, whose `positions` (batch or 1, num_kv_heads or 1, num_slots) often are those of the
         layer before: (*positions.shape, rotary_dim)."""
-        if self._slots is None or not _are_equal(positions, self._slots[0]):
-            cos, sin = (rows_of(table, positions) for table in self.table(first))
-            self._slots = positions, cos, sin
-        return self._slots[1:]
+        rope = self._ropes[layer]
+        known = self._slots.get(rope)
+        if known is None or not _are_equal(positions, known[0]):
+            cos, sin = (rows_of(table, positions) for table in self.table(layer, first))
+            known = self._slots[rope] = positions, cos, sin
+        return known[1:]
 
     def keep(self, survivors: Tensor) -> None:
         """From now on only these of the tokens, indices (n,) int64."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.store_token import store_token_
-from ondevice.model.families import ModelParts
+from ondevice.model.families.parts import ModelParts
 from ondevice.model.layer import finish, heads
 from ondevice.model.rotary import Rotary
 from ondevice.pot.memory_pot import MemoryPot
@@ -120,7 +120,7 @@ class TokenGraph:
             outs = list[Tensor]()
             for number, (query_keys, values) in zip(
                 pot.shape.parts_of(index),
-                self._split(*heads(parts, layer, normed), pot.shape.pot_layers_per_layer),
+                self._split(*heads(layer, normed)[:2], pot.shape.pot_layers_per_layer),
                 strict=True,
             ):
                 slot, position, num_used = held.places[number].split(1)
@@ -149,7 +149,9 @@ class TokenGraph:
 
 def suits(parts: ModelParts, rotary: Rotary) -> bool:
     """True if a model has nothing that `TokenGraph` leaves out, or that a graph may not hold."""
-    is_plain = all(len(layer.linears) == 4 for layer in parts.layers)
+    is_plain = not parts.has_state and all(
+        len(layer.linears) == 4 and not layer.is_gated and layer.turn is parts.rotary for layer in parts.layers
+    )
     return is_plain and parts.attention_softcap is None and rotary.dim == parts.head_dim
 
 

@@ -136,7 +136,7 @@ class Tokenizer:
 
         Args:
             use_template: False gives plain completion even when the model has a chat template.
-            grounded: each question asks for an answer from the document, and to say so where it has none.
+            grounded: each question asks for an answer from the document.
 
         Raises:
             ModelError: the template does not show the document and the question in this order.

@@ -6,7 +6,7 @@ how tokens are scored. Used slots are always 0..num_cached-1 of a layer; free sl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from ondevice.kernels.codes import Coded, Frame
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_
 from ondevice.kernels.rope import rotate_half
+from ondevice.pot.native_state import PREFIX, NativeState, Snapshot
 from ondevice.pot.saved_state import Extent, check_pot
 from ondevice.pot.shape import FREE, PROVENANCE, UNKNOWN, PotShape
 from ondevice.pot.slots import CodedSlots, WideSlots, plain_frame, within
@@ -27,10 +28,12 @@ _GPU_PIECE, _CPU_PIECE = 128 << 20, 4 << 20  # bytes
 
 
 class RotateKeys(Protocol):
-    """Keys (batch, num_kv_heads, n, head_dim), their positions (batch, num_kv_heads, n), `MemoryPot.max_positions` and
-    a number above all positions, where it is known -> keys after RoPE."""
+    """Keys (batch, num_kv_heads, n, head_dim), their positions (batch, num_kv_heads, n), `MemoryPot.max_positions`, a
+    number above all positions, where it is known, and the number of their RoPE in `PotShape.ropes` -> keys after it."""
 
-    def __call__(self, keys: Tensor, positions: Tensor, max_positions: int, end: int | None = None) -> Tensor: ...
+    def __call__(
+        self, keys: Tensor, positions: Tensor, max_positions: int, end: int | None = None, rope: int = 0
+    ) -> Tensor: ...
 
 
 class NextSlot(NamedTuple):
@@ -63,6 +66,7 @@ class MemoryPot:
 
     Attributes:
         slots: what the slots hold of keys and values, layer by layer.
+        native: what the layers without slots keep.
         keys: one tensor a layer, (batch, num_kv_heads, capacity of the layer, head_dim), before RoPE; none: quantised.
         values: as `keys`.
         rotated: as `keys`, after RoPE at `positions`; attention reads these. Only where `key_rotation` is "stored".
@@ -90,6 +94,7 @@ class MemoryPot:
         device: torch.device | str,
         devices: Sequence[torch.device] | None = None,
         frame: Frame | None = None,
+        state_devices: Mapping[int, torch.device] | None = None,
     ) -> None:
         self.shape, device = shape, torch.device(device)
         heads = (shape.batch, shape.num_kv_heads)
@@ -101,6 +106,8 @@ class MemoryPot:
             self.rotated, self.halves = self.slots.rotated, self.slots.halves
         else:
             self.slots = CodedSlots(shape, frame or plain_frame(shape), dtype=dtype, device=device)
+        places = state_devices or dict.fromkeys((part.layer for part in shape.state), device)
+        self.native = NativeState(shape.state, shape.batch, dtype, places)
         self.workspace = (
             torch.zeros(*heads, shape.capacity, shape.head_dim, dtype=dtype, device=device) if self.halves else None
         )
@@ -144,7 +151,8 @@ class MemoryPot:
     def buffers(self) -> list[Tensor]:
         """Every tensor that the pot owns."""
         workspace = [] if self.workspace is None else [self.workspace]
-        return [*(buffer for layer in self.slots.layers for buffer in layer), *workspace, *self.provenance()]
+        slots = (buffer for layer in self.slots.layers for buffer in layer)
+        return [*slots, *workspace, *self.provenance(), *self.native.buffers]
 
     def provenance(self) -> list[Tensor]:
         """The buffers (num_layers, batch, num_kv_heads, capacity): positions, origin, importance, novelty."""
@@ -239,6 +247,7 @@ class MemoryPot:
             offsets: for each layer which of the `num_tokens` it was given, (n,) int64, rising; None: all of them.
                 Positions count the others too, so that distances stay what they are in the document.
         """
+        self.native.commit_(num_tokens)
         if offsets is not None:
             self._commit_some(offsets, num_tokens, origin, num_transient)
             return
@@ -271,6 +280,7 @@ class MemoryPot:
 
         What was written over victims stays, with the victims' provenance: an undo log brings those back.
         """
+        self.native.discard_()
         for layer, start in enumerate(self.num_cached):
             if _of_layer(self.victims, layer) is None:
                 self._clear(slice(layer, layer + 1), start, start + num_tokens)
@@ -388,8 +398,15 @@ class MemoryPot:
             self.next_position[layer] = end
         self.refresh_keys_(layers, rotate_keys)
 
-    def rewind_to_(self, num_cached: list[int], next_position: list[int]) -> None:
-        """Free the slots that were taken since each layer had these lengths: how an answer leaves the pot."""
+    def rewind_to_(self, num_cached: list[int], next_position: list[int], native: Snapshot | None = None) -> None:
+        """Free the slots that were taken since each layer had these lengths: how an answer leaves the pot.
+
+        Args:
+            native: of the layers without slots at that time; only a pot of a model that has none does without it.
+        """
+        assert native is not None or not self.shape.state, "a state is not undone by slot"
+        if native is not None:
+            self.native.restore_(native)
         for layer, length in enumerate(num_cached):
             self._clear(slice(layer, layer + 1), length, self.num_cached[layer])
         self.num_cached = list(num_cached)
@@ -398,11 +415,11 @@ class MemoryPot:
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         """Free, at the end and whatever happens, the slots that tokens took within: a look at what the pot holds."""
-        num_cached, next_position = list(self.num_cached), list(self.next_position)
+        before = list(self.num_cached), list(self.next_position), self.native.snapshot()
         try:
             yield
         finally:
-            self.rewind_to_(num_cached, next_position)
+            self.rewind_to_(*before)
 
     def state(self) -> dict[str, Tensor]:
         """Copies of what the used slots hold, by name; with `restore_` it makes another pot equal to this one."""
@@ -416,7 +433,7 @@ class MemoryPot:
         state["num_cached"] = torch.tensor(self.num_cached)
         state["next_position"] = torch.tensor(self.next_position)
         state["num_ranked"] = torch.tensor(self.num_ranked)
-        return state
+        return state | self.native.saved()
 
     def restore_(self, state: dict[str, Tensor], rotate_keys: RotateKeys, extent: Extent) -> None:
         """Fill this pot, in place, with what `state` gave; keys after RoPE are computed again.
@@ -427,10 +444,13 @@ class MemoryPot:
         Raises:
             DamagedPot: no pot of this shape and type can have that state; this one is as it was.
         """
+        native = {name: tensor for name, tensor in state.items() if name.startswith(PREFIX)}
+        state = {name: tensor for name, tensor in state.items() if name not in native}
         kinds = dict(zip(self.slots.names, self.slots.layers[0], strict=False))
         check_pot(
             state, self.shape, {name: (buffer.dtype, tuple(buffer.shape[3:])) for name, buffer in kinds.items()}, extent
         )
+        self.native.load_(native)
         layers = slice(0, self.shape.num_layers)
         self._clear(layers, 0, max(self.num_cached))
         self.num_cached, self.next_position = state["num_cached"].tolist(), state["next_position"].tolist()
@@ -450,14 +470,13 @@ class MemoryPot:
         for same, used in self.layers_by_length() if self.rotated or self.halves else ():
             own = within(layers, same)
             alike = slice(same.start + own.start, same.start + own.stop)
-            for some in self._pieces(alike, used) if used else ():
-                keys, _, beside = (buffer[..., :used, :] for buffer in self.slots.of(some))
+            runs = self.shape.alike(alike) if used else ()
+            for some in (piece for run in runs for piece in self._pieces(run, used)):
                 if self.halves:
+                    keys, _, beside = (buffer[..., :used, :] for buffer in self.slots.of(some))
                     beside.copy_(rotate_half(keys, self.shape.rotary_dim))
-                    continue
-                positions, end = self.positions[some, :, :, :used].flatten(0, 1), max(self.next_position[some])
-                positions = self.slots.to_layer_device(positions, some.start)
-                beside.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end).view(keys.shape))
+                else:
+                    self._turn_(some, slice(0, used), rotate_keys)
 
     def rotate_slots_(self, layers: slice, slots: slice, rotate_keys: RotateKeys) -> None:
         """Rotate a few slots of some layers again, after their positions changed; nothing to do where no key is kept
@@ -465,13 +484,15 @@ class MemoryPot:
         """
         for same in self.slots.groups if self.rotated else ():
             own = within(layers, same)
-            if own.start == own.stop:
-                continue
-            some = slice(same.start + own.start, same.start + own.stop)
-            keys, _, rotated = (buffer[..., slots, :] for buffer in self.slots.of(some))
-            positions, end = self.positions[some, ..., slots].flatten(0, 1), max(self.next_position[same])
-            positions = self.slots.to_layer_device(positions, some.start)
-            rotated.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end).view(keys.shape))
+            for some in self.shape.alike(slice(same.start + own.start, same.start + own.stop)):
+                self._turn_(some, slots, rotate_keys)
+
+    def _turn_(self, some: slice, slots: slice, rotate_keys: RotateKeys) -> None:
+        """Compute the keys after RoPE again in some slots of layers that share one."""
+        keys, _, rotated = (buffer[..., slots, :] for buffer in self.slots.of(some))
+        positions = self.slots.to_layer_device(self.positions[some, ..., slots].flatten(0, 1), some.start)
+        end, rope = max(self.next_position[some]), self.shape.rope_of(some.start)
+        rotated.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end, rope).view(keys.shape))
 
     def layer_buffers(self, layer: int) -> list[Tensor]:
         """Everything that changes with a slot of one layer: its keys, values and provenance."""

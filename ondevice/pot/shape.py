@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from math import prod
@@ -20,6 +21,24 @@ Kind = tuple[torch.dtype, tuple[int, ...]]
 PROVENANCE = ("positions", "origin", "importance", "novelty")  # what is known of every slot
 
 
+class StatePart(NamedTuple):
+    """A buffer of what a layer without slots, counted among all of the model, keeps for each text of a batch."""
+
+    layer: int
+    name: str
+    dtype: torch.dtype | None  # None: the model's
+    size: tuple[int, ...]
+
+
+def runs(layers: slice, key: Callable[[int], object]) -> Iterator[slice]:
+    """Some layers, in runs of neighbours for which `key` gives the same."""
+    start = layers.start
+    for _, run in groupby(range(layers.start, layers.stop), key):
+        stop = start + len(list(run))
+        yield slice(start, stop)
+        start = stop
+
+
 class LayerGroup(NamedTuple):
     """Neighbouring layers of a pot with equally many slots."""
 
@@ -34,6 +53,9 @@ class PotShape:
     A layer of the pot is one of the model. Where the heads of a layer hold different numbers of tokens, each KV head is
     a layer of the pot by itself, `pot_layers_per_layer` of them: they follow one another, and count their positions
     together.
+
+    `ropes` says for each layer of the model that has slots which RoPE it turns by; None: all by the same. `state` is
+    what the layers without slots keep beside the pot.
 
     `capacity` is the slots of every layer, or with `capacities`, one number a layer, of the largest.
     `key_rotation` decides what is kept beside the keys before RoPE and the values: rotated keys, EQUIP's rotated
@@ -51,6 +73,8 @@ class PotShape:
     capacities: tuple[int, ...] | None = None
     pot_layers_per_layer: int = 1
     kv_dtype: KvDtype = "model"
+    ropes: tuple[int, ...] | None = None
+    state: tuple[StatePart, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.kv_dtype == "model" or self.key_rotation == "on-read"
@@ -59,26 +83,34 @@ class PotShape:
         """The layers of the pot that one layer of the model lies in."""
         return range(layer * self.pot_layers_per_layer, (layer + 1) * self.pot_layers_per_layer)
 
+    def alike(self, layers: slice) -> Iterator[slice]:
+        """Some layers of the pot, in runs of neighbours that share a RoPE: usually one run."""
+        return runs(layers, self.rope_of)
+
+    def rope_of(self, layer: int) -> int:
+        """The RoPE of a layer of the pot."""
+        return 0 if self.ropes is None else self.ropes[layer // self.pot_layers_per_layer]
+
+    def state_bytes(self, dtype: torch.dtype) -> int:
+        """Bytes of what the layers without slots keep."""
+        return self.batch * sum((part.dtype or dtype).itemsize * prod(part.size) for part in self.state)
+
     def nbytes(self, dtype: torch.dtype) -> int:
-        """Bytes that a pot of this shape takes: its slots, and four numbers of 4 bytes for each."""
+        """Bytes that a pot of this shape takes: its slots, four numbers of 4 bytes for each, and `state_bytes`."""
         heads = self.batch * self.num_kv_heads
         slots = sum(capacity * (layers.stop - layers.start) for layers, capacity in self.groups())
         vectors = slots * self.num_tensors + self.capacity * (self.key_rotation == "half-cache")
         vector_bytes = vectors * self.head_dim * dtype.itemsize
         if self.kv_dtype != "model":
             vector_bytes = slots * sum(kind.itemsize * prod(size) for kind, size in self.code_kinds)
-        return heads * (vector_bytes + self.num_layers * self.capacity * 4 * 4)
+        return heads * (vector_bytes + self.num_layers * self.capacity * 4 * 4) + self.state_bytes(dtype)
 
     def groups(self) -> list[LayerGroup]:
         """Runs of neighbouring layers with equally many slots: usually one run."""
         if self.capacities is None:
             return [LayerGroup(slice(0, self.num_layers), self.capacity)]
-        groups, start = [], 0
-        for capacity, run in groupby(self.capacities):
-            stop = start + len(list(run))
-            groups.append(LayerGroup(slice(start, stop), capacity))
-            start = stop
-        return groups
+        sizes = self.capacities
+        return [LayerGroup(run, sizes[run.start]) for run in runs(slice(0, len(sizes)), sizes.__getitem__)]
 
     @property
     def code_bits(self) -> tuple[int, int]:

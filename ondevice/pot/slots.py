@@ -6,8 +6,7 @@ here it is known what that is. Nothing is allocated after construction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from ondevice.kernels.codes import Coded, Frame, around, decode, decode_keys, en
 from ondevice.kernels.pot_update import replace_slots_
 from ondevice.kernels.rope import rotate_half
 from ondevice.pot.saved_state import check_finite, check_names, take
-from ondevice.pot.shape import PotShape
+from ondevice.pot.shape import PotShape, runs
 
 At = slice | Tensor
 
@@ -44,7 +43,8 @@ class Slots:
         self._shape, self._groups = shape, list[tuple[slice, list[Tensor]]]()
         self.layers: list[list[Tensor]] = []
         self.devices, self.is_spread = tuple(devices), len(set(devices)) > 1
-        for layers, capacity in ((part, size) for group, size in shape.groups() for part in self._parts(group)):
+        place = self.devices.__getitem__
+        for layers, capacity in ((part, size) for group, size in shape.groups() for part in runs(group, place)):
             size = (layers.stop - layers.start, shape.batch, shape.num_kv_heads, capacity)
             storage: list[Tensor] = []
             for dtype, rest in dict.fromkeys(kinds):  # those of one kind lie in one tensor
@@ -63,14 +63,6 @@ class Slots:
     def to_layer_device(self, tensor: Tensor, layer: int) -> Tensor:
         """A tensor on the device of a layer's buffers."""
         return tensor.to(self.devices[layer]) if self.is_spread else tensor
-
-    def _parts(self, layers: slice) -> Iterator[slice]:
-        """Runs of neighbouring layers whose buffers are on the same device."""
-        start = layers.start
-        for _, run in groupby(self.devices[layers]):
-            stop = start + len(list(run))
-            yield slice(start, stop)
-            start = stop
 
     def of(self, layers: slice) -> list[Tensor]:
         """The buffers (num_layers, batch, num_kv_heads, capacity, ...) of some layers of one size."""

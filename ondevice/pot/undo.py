@@ -41,9 +41,10 @@ class UndoLog:
         self._next_position = list(pot.next_position)
         self._num_ranked = list(pot.num_ranked)
         self._is_uniform = pot.is_uniform
+        self._native = pot.native.snapshot()
         self._entries: list[list[_Saved]] = []
         self._has_all = False
-        self.peak_bytes = 0
+        self.peak_bytes = self._native_bytes = sum(part.nbytes for part in self._native.contents)
 
     def save(self, victims: Victims | None) -> None:
         """Copy slots that held something when this log was made; None: all of them."""
@@ -58,7 +59,7 @@ class UndoLog:
                 contents = [take_slots(buffer, at) for buffer, at in places]
                 entry.append(_Saved(layer, slots, contents))
         self._entries.append(entry)
-        self.peak_bytes = max(self.peak_bytes, self._kept_bytes)
+        self.peak_bytes = max(self.peak_bytes, self._native_bytes + self._kept_bytes)
 
     def rewind(self) -> None:
         """Put the pot back to the state it had when this log was made."""
@@ -73,7 +74,7 @@ class UndoLog:
         self._entries, self._has_all = [], False
         if is_large and pot.positions.device.type == "cpu":
             trim_heap()  # or the next log of this size may find no place among the pieces of this one
-        pot.rewind_to_(self._num_cached, self._next_position)
+        pot.rewind_to_(self._num_cached, self._next_position, self._native)
         pot.num_ranked = list(self._num_ranked)
         pot.is_uniform = self._is_uniform
 

@@ -17,7 +17,7 @@ from ondevice.context import UNTIL_END, Context
 from ondevice.documents.tokens import Encode
 from ondevice.errors import ConfigError
 from ondevice.events import Event, PotDistilled, TokensChosen, TokensRead
-from ondevice.model.families import ModelParts
+from ondevice.model.families.parts import ModelParts
 from ondevice.model.passes import Pass
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.distill import distill

@@ -19,6 +19,11 @@ K1 = 1.5  # how soon a repeated word counts no more
 B = 0.75  # how much a long passage is marked down
 _GROUPED = re.compile(r"(?<=\d)[,\u00a0\u202f](?=\d{3}\b)")  # between the digits of a thousand
 _WORD = re.compile(r"[^\W_]+")
+_SAME_LANGUAGE = 0.2  # of a question's words, at least, stand in a text of its language
+_ASKS = re.compile(
+    r"what|who|whom|whose|which|when|where|why|how|many|much|is|are|was|were|be|do|does|did|has|have|had|can|could|answer"
+    r"|give|tell|name|list|me|in|a|few|words?|briefly|short|sentence|please"
+)
 # Scripts without blanks between words: every two neighbours are a term.
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 
@@ -60,6 +65,23 @@ class BM25:
                 own = slice(self._starts[number], self._starts[number + 1])
                 scores[self._at[own]] += self._weights[number] * self._gains[own]
         return scores
+
+    def coverage(self, question: str) -> float | None:
+        """The share of a question's words, rare ones counting most, that stand anywhere in the passages.
+
+        None where too few do for the question to be in their language. Words that ask do not count.
+        """
+        asked = [term for term in dict.fromkeys(terms(question)) if not _ASKS.fullmatch(term)]
+        numbers = [self._numbers.get(term) for term in asked]
+        is_there = np.array([number is not None for number in numbers], bool)
+        if is_there.sum() < _SAME_LANGUAGE * len(asked) or not asked:
+            return None
+        weights = np.where(
+            is_there,
+            self._weights[[number or 0 for number in numbers]],
+            rarity(self._num_passages, np.zeros(1, np.int64)),
+        )
+        return float(weights[is_there].sum() / weights.sum())
 
 
 def terms(text: str) -> Iterator[str]:

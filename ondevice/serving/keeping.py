@@ -12,15 +12,17 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from ondevice.errors import DamagedPot, NotResumable, OndeviceError, PotError, PotMismatch
-from ondevice.files import data_dir, replacing
+from ondevice.files import PRIVATE, data_dir, replacing
 from ondevice.model.loading.load import LoadedModel
 from ondevice.schema import SchemaError, loads, parse
 from ondevice.serving.page_file import PageFile
@@ -34,6 +36,7 @@ from ondevice.session.saving import load_reading, load_session, reopened_as_chos
 _ID = re.compile(r"[0-9a-f]{32}")
 _RECORD, _PAGES, _SECRET = ".json", ".pdf", "secret"
 _MOST_PAGES_BYTES = 20_000_000  # of a PDF that is copied; one with a password is not, for that is never written
+_LOCK_SECONDS = 30.0  # that another app may take to write a reading
 _MAX_VALUES = 20_000_000  # in a file: a record has a number for every token that was kept for its novelty
 
 
@@ -128,9 +131,10 @@ class Keeping:
             return ""
         began = self._now()
         try:
-            going.is_resumable = self._write(workspace, session)
-            self._write_record(workspace, session, is_resumable=going.is_resumable)
-            self._copy_pages(workspace)
+            with self._alone(workspace.id if going.is_written else ""):
+                going.is_resumable = self._write(workspace, session)
+                self._write_record(workspace, session, is_resumable=going.is_resumable)
+                self._copy_pages(workspace)
         except NotResumable:  # it is, at its end
             return ""
         except (OndeviceError, OSError) as error:  # reading goes on, and what was kept before stays
@@ -147,7 +151,7 @@ class Keeping:
         """Keep how the conversation stands now; the pot is as it was."""
         going, session = self._going.get(workspace.id), workspace.session
         if going is not None and going.is_written and session is not None:
-            with suppress(OSError):  # what was kept before stays
+            with suppress(OSError, PotError), self._alone(workspace.id):
                 self._write_record(workspace, session, is_resumable=going.is_resumable)
 
     def forget(self, workspace: Workspace) -> None:
@@ -162,6 +166,23 @@ class Keeping:
         for workspace_id in gone:
             self._going.pop(workspace_id, None)
             self._remove(workspace_id)
+
+    @contextmanager
+    def _alone(self, rewritten: str = "") -> Iterator[None]:
+        """Let no other app with this folder write or delete meanwhile.
+
+        Args:
+            rewritten: id of a document that is kept already.
+
+        Raises:
+            OSError: there can be no lock.
+            PotError: another app has deleted that document.
+        """
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder.with_name(f"{self.folder.name}.lock"), _LOCK_SECONDS, PRIVATE):
+            if rewritten and not (self.folder / f"{rewritten}{_RECORD}").exists():
+                raise PotError("Another app has deleted what was kept of it")
+            yield
 
     def _write(self, workspace: Workspace, session: Session) -> bool:
         """Write the pot; returns whether reading can go on from it, which a small model does not allow."""
@@ -269,9 +290,12 @@ class Keeping:
         return None
 
     def _remove(self, workspace_id: str) -> None:
-        for path in self.folder.glob(f"*{workspace_id}*"):  # what a kill has left half written, too
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
+        with ExitStack() as stack:
+            with suppress(OSError):  # without a lock it goes as well
+                stack.enter_context(self._alone())
+            for path in self.folder.glob(f"*{workspace_id}*"):  # what a kill has left half written, too
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
 
 
 def _fingerprint(loaded: LoadedModel) -> str:

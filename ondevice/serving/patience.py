@@ -7,6 +7,7 @@ Headers are timed by the protocol here, bodies by a middleware, which sees their
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import Any
 
@@ -16,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 20.0  # from the start of a connection, or of its rest, to the end of the next headers
-MOST_CONNECTIONS, MOST_OF_ONE = 512, 192  # together, and from one address: others still get in
+MOST_CONNECTIONS, MOST_OF_ONE = 512, 192  # together, and from one address; what is idle goes for what comes
 _BODY_SECONDS, _BODY_RATE = 30.0, 10_000  # that a body may take, and bytes a second beyond
 _MOMENT = 0.05
 
@@ -28,12 +29,13 @@ class PatientProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        clients = [getattr(one, "client", None) for one in self.connections]
-        own = sum(self.client is not None and client is not None and client[0] == self.client[0] for client in clients)
-        if len(clients) > MOST_CONNECTIONS or own > MOST_OF_ONE:
-            transport.close()
-            return
         self._wait()
+        http = [one for one in self.connections if isinstance(one, PatientProtocol)]
+        own = [one for one in http if one.client is not None and self.client and one.client[0] == self.client[0]]
+        if len(self.connections) > MOST_CONNECTIONS or len(own) > MOST_OF_ONE:
+            # Many programs may share an address: who sends nothing makes room, the one first that did so longest.
+            idle = [one for one in (own if len(own) > MOST_OF_ONE else http) if one._is_idle]
+            min(idle, key=lambda one: one._timer.when() if one._timer else math.inf).transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait_no_more()
@@ -56,8 +58,12 @@ class PatientProtocol(H11Protocol):
             self._timer.cancel()
             self._timer = None
 
+    @property
+    def _is_idle(self) -> bool:
+        return (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing()
+
     def _close_if_idle(self) -> None:
-        if (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
+        if self._is_idle:
             self.transport.close()
 
 

@@ -131,7 +131,7 @@ class Engine:
             ConfigError: more layers are asked for than that model has, or the vocabularies differ.
             ModelError: it cannot be loaded.
         """
-        if not spec.skips:
+        if not spec.skips or self.decoder.parts.has_state:
             return None
         if not spec.model:
             return _first_layers(self.decoder, spec.layers or -(-len(self.decoder.parts.layers) // OWN_SHARE))
@@ -146,14 +146,20 @@ class Engine:
         """Offer a loaded model as the speculator `name`.
 
         Raises:
-            ConfigError: a token means something else to it.
+            ConfigError: a token means something else to it, or its layers keep a state.
         """
         if not loaded.tokenizer.has_vocabulary_of(self.loaded.tokenizer):
             raise ConfigError(
                 f"The speculator {loaded.name} has another vocabulary than {self.loaded.name}",
                 fix="Name a smaller model of the same family, or leave {spec.model} out to use the model's own layers.",
             )
-        self._speculators[name] = Decoder(loaded.model), loaded.fingerprint
+        decoder = Decoder(loaded.model)
+        if decoder.parts.has_state:
+            raise ConfigError(
+                f"{loaded.name} cannot read first: its layers keep a state, and what it looks ahead is not taken back",
+                fix="Name a small model whose layers all attend to the whole text, or leave {spec.model} out.",
+            )
+        self._speculators[name] = decoder, loaded.fingerprint
 
 
 def _first_layers(decoder: Decoder, num_layers: int) -> Decoder:

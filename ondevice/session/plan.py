@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ondevice.config import EngineConfig, SlimConfig, SlimLayer, SlotShares, SpecConfig, TierConfig
 from ondevice.context import UNTIL_END, Context
+from ondevice.decode.combine import suited
 from ondevice.errors import ConfigError, PotError
 from ondevice.kernels.codes import Frame
 from ondevice.machine.memory import free_memory_bytes, shares_memory, usable_bytes
@@ -44,6 +45,7 @@ class Plan:
         chat: the model's template in pieces.
         num_protected: slots at logical positions below this are never evicted (prompt and sinks).
         slim_steps: where hidden states are pruned; none: nowhere.
+        refused: what was asked for and this model cannot do, and why; a sentence each.
     """
 
     loaded: LoadedModel
@@ -54,6 +56,7 @@ class Plan:
     chat: ChatParts
     num_protected: int
     slim_steps: tuple[SlimLayer, ...]
+    refused: tuple[str, ...] = ()
 
     def sized(self, num_tokens: int | None, free_bytes: int | None = None, main_bytes: int | None = None) -> Plan:
         """The plan for a document of `num_tokens` tokens, None: of unknown length, with the size of its pot settled.
@@ -408,6 +411,7 @@ def make_plan(
     speculator_fingerprint: str = "",
 ) -> Plan:
     """The plan for these settings; raises as `Plan.check`."""
+    config, refused = suited(config, decoder.parts)
     chat = loaded.tokenizer.chat_parts(use_template=config.generation.chat, grounded=config.generation.grounded)
     plan = Plan(
         loaded=loaded,
@@ -418,6 +422,7 @@ def make_plan(
         chat=chat,
         num_protected=max(len(chat.prefix), config.pot.num_sink_tokens),
         slim_steps=slim_steps(config.slim, len(decoder.parts.layers)),
+        refused=refused,
     )
     plan.check()
     return plan

@@ -76,6 +76,10 @@ class Rereading:
         found = self._passages.best(scores, max_tokens, self._between.size, given=given) if scores.any() else given
         return [(max(start, first), min(stop, last)) for start, stop in found] if first < last else found
 
+    def coverage(self, question: str) -> float | None:
+        """As `BM25.coverage`, of all of the text."""
+        return self._search.coverage(question)
+
     def place_named(self, question: str) -> tuple[int, int]:
         """Tokens [start, stop) of the pages, beginning or end that a question names; as many as none if it does not."""
         tokens = self._tokens

@@ -95,7 +95,7 @@ def most_saved_bytes(session: Session) -> int:
     context = session.context
     pot, tokens = context.pot, context.tokens
     slots = [buffer for layer in pot.slots.layers for buffer in layer[: len(pot.slots.names)]]
-    buffers = sum(buffer.nbytes for buffer in (*slots, *pot.provenance()))
+    buffers = sum(buffer.nbytes for buffer in (*slots, *pot.provenance(), *pot.native.buffers))
     text = sum(len(text.encode()) for text in tokens.texts) + _TOKEN_BYTES * tokens.num_tokens
     host = 0 if context.host is None else context.host.most_bytes
     return buffers + text + host + context.speculator_bytes

@@ -15,6 +15,7 @@ from ondevice.config import GenerationConfig
 from ondevice.decode.answer import answer
 from ondevice.decode.attended import attended, may_attend
 from ondevice.decode.combine import combine
+from ondevice.decode.denial import NOT_THERE, NOT_YET, SMALLEST, Judgement
 from ondevice.decode.prompt import Prompt, Turn, with_history
 from ondevice.decode.termination import warm_up
 from ondevice.documents.tokens import DocumentTokens
@@ -145,7 +146,8 @@ class Session:
         context = self.context
         is_stream = context.is_open and not context.tokens.keeps_text
         of_answers = combine(context.config, context.decoder, is_stream=is_stream).notices
-        return (*self.plan.notices(context.tokens.num_total), *of_answers) if context.is_open else of_answers
+        of_reading = self.plan.notices(context.tokens.num_total) if context.is_open else ()
+        return (*self.plan.refused, *of_reading, *of_answers)
 
     def stop(self) -> None:
         """Ask a running `read`, `resume` or `ask` to end within one layer; may be called from any thread."""
@@ -248,7 +250,10 @@ class Session:
                 else:
                     self.require_whole()
                     yield from context.settle(clock, "question")  # where reading was left in its middle
-                events = answer(context, question, prompt, generation, self.is_stopping, clock, attempt=attempt)
+                judged = self._judgement(question, prompt, generation, is_from_passages=bool(passages))
+                events = answer(
+                    context, question, prompt, generation, self.is_stopping, clock, attempt=attempt, judgement=judged
+                )
                 with closing(events):
                     for event in events:
                         if isinstance(event, AnswerFinished) and recalled is not None:
@@ -305,6 +310,23 @@ class Session:
         loaded, chat = self.context.loaded, self.context.chat
         room = loaded.max_positions - len(chat.prefix) - num_asked - generation.max_new_tokens
         return self._again.find(question, min(generation.num_passage_tokens, room), earlier, attention)
+
+    def _judgement(
+        self, question: str, prompt: Prompt, generation: GenerationConfig, *, is_from_passages: bool
+    ) -> Judgement | None:
+        """The terms on which the document is said to have no answer; None for a question that is not judged.
+
+        Judged is one to a text that stands before the model, as passages or as a whole, in the language of the text.
+        """
+        context = self.context
+        is_judged = generation.grounded and generation.chat and context.loaded.tokenizer.has_chat_template
+        is_judged = is_judged and context.decoder.parts.hidden_size >= SMALLEST
+        if not is_judged or not context.tokens.keeps_text or not (is_from_passages or context.holds_all):
+            return None
+        if prompt.begun or prompt.told or asks_for_whole(question) or self._names_place(question):
+            return None
+        coverage = self._again.coverage(question)
+        return None if coverage is None else Judgement(NOT_YET if context.spans else NOT_THERE, coverage)
 
     def _prompt_tokens(self, generation: GenerationConfig) -> int:
         """Tokens that earlier turns may take together with the question: what the answer leaves of the free slots, or

@@ -140,6 +140,12 @@ def _require_plain(context: Context) -> None:
         raise PotError("The document is not read to its end", where=where, fix="Resume the reading first.")
     if not context.tokens.keeps_text:
         raise PotError("A stream has no text to be found again", where=where, fix="Save it to a file, and read that.")
+    if context.pot.shape.state:
+        raise PotError(
+            "This model keeps a state of each document, and states cannot be laid side by side",
+            where=where,
+            fix="Ask the documents one by one, or read them with a model whose layers all attend to the whole text.",
+        )
     reasons = {
         "{spec.keep}": context.num_skipped > 0,
         "{slim.schedule}": bool(context.depths.state.size),

@@ -252,7 +252,10 @@ class Speculator:
             if layer.sliding_window is not None:
                 distance = at[:, None] - slots[:, :, None]
                 mask = additive_mask((distance >= 0) & (distance < layer.sliding_window), torch.float32)
-            rotated = self.decoder.rotate_keys(query, at.expand(1, parts.num_heads, count), pot.max_positions)
+            if layer.query_scale is not None:
+                query = query * layer.query_scale(at)[:, None].to(query.dtype)
+            places, rope = at.expand(1, parts.num_heads, count), pot.shape.rope_of(index)
+            rotated = self.decoder.rotate_keys(query, places, pot.max_positions, rope=rope)
             found = head_maximum(rotated, keys, scale=parts.scale, mask=mask, softcap=parts.attention_softcap)
             maxima = torch.maximum(maxima, found[0])
         return maxima

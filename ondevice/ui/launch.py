@@ -139,7 +139,7 @@ def serving(
         from ondevice.ui.app import build_app
         from ondevice.ui.map.routes import map_routes
         from ondevice.ui.page_routes import page_routes
-        from ondevice.ui.panels import scripts, stylesheet
+        from ondevice.ui.panels import login_script, scripts, stylesheet
         from ondevice.ui.recording import recording_route
         from ondevice.ui.theme import MARK, make_theme, mark_routes
 
@@ -173,6 +173,7 @@ def serving(
             server_name=f"[{host}]" if ":" in host else host,  # as it stands in an address
             server_port=port,
             auth=login.check_form if login is not None else None,
+            auth_message=login_script(),
             inbrowser=inbrowser,
             prevent_thread_lock=True,
             quiet=True,

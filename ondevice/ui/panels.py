@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from html import escape
 from importlib import resources
 from typing import Any
 
@@ -98,6 +99,11 @@ def scripts() -> str:
     """The drawing code as one inline script for the page's head; nothing is loaded from outside."""
     code = "\n".join(map(_asset, _SCRIPTS))
     return f"<script>{code}</script>"
+
+
+def login_script() -> str:
+    """A script for the page with the password alone: Gradio puts our words into it, but no head."""
+    return f'<img src="data:," alt="" hidden onerror="{escape(_asset("login.js"))}">'
 
 
 def stylesheet() -> str:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from anyio import from_thread
 
 from ondevice.api import parts
 from ondevice.api.tools import Tools
+from ondevice.cli.mcp import _told
 from ondevice.documents import Limits
 from ondevice.errors import DocumentError, NotInLibrary, OndeviceError, PotError
 from ondevice.library.library import Library
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Uploads
+from ondevice.serving.workspace import Workspace
 from tests.builders.screens import TEXT, slow_down, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -103,32 +108,87 @@ def test_no_call_waits_longer_than_it_may(jobs: Jobs, tmp_path: Path, monkeypatc
     slow_down(monkeypatch, ENGINE, 0.1)
     tools = tools_of(jobs, tmp_path, patience=0.3)
     card = tools.open(text=TEXT)
+    while tools.status(card["id"])["state"] == "opening":
+        time.sleep(0.02)
     began = time.monotonic()
     early = tools.ask(card["id"], "When?")
     assert time.monotonic() - began < 1.5
     assert early["state"] == "reading"
     assert "hint" in early
-    until_read(tools, card["id"])
-    states, answer = [], {}
-    while not states or states[-1] != "answered":
+    states = [early["state"]]
+    while states[-1] != "answered":
+        began = time.monotonic()
         answer = tools.ask(card["id"], "When?")
+        assert time.monotonic() - began < 1.5
         states.append(answer["state"])
-    assert states[0] == "answering"
+    assert "answering" in states
     assert answer["answer"] is not None
     with pytest.raises(PotError, match="Nothing has been asked"):
         tools.passages(tools.open(text=TEXT)["id"])
 
 
-def test_another_question_waits_for_the_first(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_at_once_wait_in_a_line_that_is_told(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tools = tools_of(jobs, tmp_path, patience=0.3)
     card = tools.open(text=TEXT)
     until_read(tools, card["id"])
     slow_down(monkeypatch, ENGINE, 0.1)
-    assert tools.ask(card["id"], "When?")["state"] == "answering"
-    with pytest.raises(PotError, match="Another question"):
-        tools.ask(card["id"], "Why?")
-    while tools.ask(card["id"], "When?")["state"] != "answered":
-        pass
+    questions = ["When?", "Why?", "Where?"]
+    with ThreadPoolExecutor(6) as pool:
+        first = tools.ask(card["id"], "When?")
+        told = list(pool.map(lambda question: tools.ask(card["id"], question), [*questions, *questions]))
+        assert first["state"] == "answering"
+        assert {one.get("in_line") for one in told} >= {1, 2}
+        assert "come first" in next(one for one in told if "in_line" in one)["hint"]
+        for question in questions:
+            while not any(one.question == question for one in workspace_of(jobs).exchanges):
+                tools.ask(card["id"], question)
+    assert {one.question for one in workspace_of(jobs).exchanges} == set(questions)
+
+
+def test_a_call_that_is_cancelled_stops_its_work_and_no_other(
+    jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = tools_of(jobs, tmp_path)
+    tools = Tools(jobs, tools._uploads, tools._folders, require_wanted=from_thread.check_cancelled)
+    [card] = call_for_a_time(lambda: tools.open(text=TEXT), seconds=20)
+    until_read(tools, card["id"])
+    slow_down(monkeypatch, ENGINE, 0.5)
+    workspace = workspace_of(jobs)
+    began = time.monotonic()
+    assert call_for_a_time(lambda: tools.ask(card["id"], "When?"), lambda: tools.ask(card["id"], "Why?")) == []
+    assert workspace.idle.wait(5)
+    assert time.monotonic() - began < 5
+    assert [one.question for one in workspace.exchanges] in ([], ["When?"]), "the second has not begun"
+    assert call_for_a_time(lambda: tools.ask(card["id"], "Where?")) == []
+    monkeypatch.undo()
+    [answered] = call_for_a_time(lambda: tools.ask(card["id"], "Where?"), seconds=20)
+    assert answered["state"] == "answered"
+    assert workspace.exchanges[-1].record["stop_reason"] != "cancelled", "the same call begins anew"
+
+
+def call_for_a_time(*calls: Callable[[], dict[str, Any]], seconds: float = 1.0) -> list[dict[str, Any]]:
+    """Results of calls, made as by the protocol, of which those that take longer are cancelled."""
+
+    async def run() -> list[dict[str, Any]]:
+        told: list[dict[str, Any]] = []
+
+        async def one(call: Callable[[], dict[str, Any]]) -> None:
+            told.append(await _told(call)())
+
+        with anyio.move_on_after(seconds):
+            async with anyio.create_task_group() as tasks:
+                for call in calls:
+                    tasks.start_soon(one, call)
+                    await anyio.sleep(0.1)
+        return told
+
+    return anyio.run(run)
+
+
+def workspace_of(jobs: Jobs) -> Workspace:
+    """The one document that is open."""
+    [workspace] = [one for visitor in jobs.registry._by_id.values() for one in visitor.documents]
+    return workspace
 
 
 def test_what_was_saved_needs_no_reading(jobs: Jobs, tools: Tools) -> None:

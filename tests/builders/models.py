@@ -27,7 +27,8 @@ from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.tokenizer import Tokenizer
 from ondevice_bench.quality.sentence_encoder import SentenceEncoder
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
+STATEFUL = ("gemma3_text", "qwen3_5_text", "lfm2")  # their layers keep more than slots of the pot
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "smollm3", "ministral3")
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -42,10 +43,59 @@ _CLASSES = {
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
     "phi3": ("Phi3Config", "Phi3ForCausalLM"),
     "gemma2": ("Gemma2Config", "Gemma2ForCausalLM"),
+    "smollm3": ("SmolLM3Config", "SmolLM3ForCausalLM"),
+    "ministral3": ("Ministral3Config", "Ministral3ForCausalLM"),
+    "gemma3_text": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
+    "qwen3_5_text": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM"),
+    "lfm2": ("Lfm2Config", "Lfm2ForCausalLM"),
 }
 # Small caps and windows, so that short test inputs reach them.
 _FAMILY_FIELDS: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": None},
+    "gemma3_text": {
+        "sliding_window": 24,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        "num_hidden_layers": 4,
+        "query_pre_attn_scalar": 24,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+            "full_attention": {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0},
+        },
+    },
+    "qwen3_5_text": {
+        "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
+        "num_hidden_layers": 4,
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 8,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10_000.0,
+            "partial_rotary_factor": 0.5,
+            "mrope_section": [2, 1, 1],
+        },
+    },
+    "lfm2": {
+        "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+        "num_hidden_layers": 4,
+        "block_auto_adjust_ff_dim": False,
+    },
+    "smollm3": {"no_rope_layer_interval": 2},
+    "ministral3": {
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10_000.0,
+            "factor": 8.0,
+            "original_max_position_embeddings": 48,
+            "max_position_embeddings": 384,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "mscale_all_dim": 1.0,
+            "mscale": 1.0,
+            "llama_4_scaling_beta": 0.5,
+        },
+    },
     "gemma2": {
         "sliding_window": 32,
         "attn_logit_softcapping": 3.0,
@@ -111,7 +161,9 @@ def _randomize_(model: Any, seed: int) -> None:
         elif parameter.dim() == 2:  # (out, in)
             gain = 3.0 if "lm_head" in name else 1.5
             parameter.copy_(gain * noise / parameter.shape[1] ** 0.5)
-        elif name.endswith("bias"):
+        elif parameter.dim() == 3:  # of a convolution, (channels, 1, kernel)
+            parameter.copy_(1.5 * noise / parameter.shape[2] ** 0.5)
+        elif name.endswith(("bias", "A_log")):
             parameter.copy_(0.5 * noise)
         else:  # norm weights: near their initial value (1, or 0 in Gemma), but not equal to it
             parameter.add_(0.2 * noise)

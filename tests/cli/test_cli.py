@@ -9,6 +9,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +37,9 @@ from ondevice.config import (
 )
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
-from ondevice.events import AnswerToken, PagesExtracted, TokensRead
+from ondevice.events import AnswerFinished, AnswerToken, Event, PagesExtracted, TokensRead
 from ondevice.serving.address import free_port
-from ondevice.session.engine import Engine
+from ondevice.session.engine import Engine, Session
 from ondevice_bench.speed.reliability.damaged_pots import SavedPot, write_unsummed
 from tests.builders.documents import IMAGE_CONTENT, encrypt, make_pdf, make_repeating_epub, show
 from tests.builders.models import plain_generation, tiny_loaded
@@ -175,6 +177,23 @@ def test_a_question_knows_those_before_it_unless_told_not_to(checkpoint: Path, t
     assert "Raise --reserve" in crowded.stderr
     turns = last_json(ask(checkpoint, text, "When?", "Who?", "--no-remember", "--json"))["turns"]
     assert [turn["num_remembered"] for turn in turns] == [0, 0]
+
+
+def test_an_empty_answer_is_a_failure(checkpoint: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Session.ask
+
+    def ends_at_once(*arguments: Any, **options: Any) -> Iterator[Event]:
+        for event in asked(*arguments, **options):
+            if isinstance(event, AnswerFinished):
+                yield replace(event, text="", stop_reason="end")
+            elif not isinstance(event, AnswerToken):
+                yield event
+
+    monkeypatch.setattr(Session, "ask", ends_at_once)
+    result = ask(checkpoint, text, "When?", "--json")
+    assert result.exit_code == 2
+    assert last_json(result)["error"]["what"] == "The model gave an empty answer"
+    assert "Ask in other words" in result.stderr
 
 
 def test_standard_input_is_read_as_a_stream(checkpoint: Path, text: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,34 @@ def test_a_client_opens_a_file_follows_its_reading_and_asks(checkpoint: Path, tm
             return await walk()
 
     assert anyio.run(in_time)["state"] == "answered"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_while_it_waits_for_the_next_line(
+    number: signal.Signals, checkpoint: Path, tmp_path: Path
+) -> None:
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    command = ["-c", "from ondevice.cli import app; app()", "mcp", "--model", str(checkpoint), "--device", "cpu"]
+    with subprocess.Popen(
+        [sys.executable, *command],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path), "HOME": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        request = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == 0
+        assert list(tmp_path.glob("ondevice-app-*"))
+        process.send_signal(number)
+        assert process.wait(60) == 130
+        assert process.communicate()[1].splitlines()[-1] == "Stopped."
+    assert not list(tmp_path.glob("ondevice-app-*"))
 
 
 def test_the_home_folder_is_what_files_are_opened_from_unless_others_are_named(

@@ -5,15 +5,40 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-_SERVER = (
-    "import anyio; from mcp.server.mcpserver import MCPServer; from ondevice.cli.mcp_stdio import serve; "
-    "anyio.run(serve, MCPServer('lines'))"
-)
+_SERVER = """
+import time, anyio
+from anyio import from_thread
+from mcp.server.mcpserver import MCPServer
+from ondevice.cli.mcp import _told
+from ondevice.cli.mcp_stdio import serve
+
+ended = []
+
+def wait():
+    try:
+        while True:
+            from_thread.check_cancelled()
+            time.sleep(0.02)
+    finally:
+        ended.append(True)
+
+async def endless() -> dict:
+    return await _told(wait)
+
+async def number_ended() -> dict:
+    return {"ended": len(ended)}
+
+server = MCPServer("lines")
+server.add_tool(endless)
+server.add_tool(number_ended)
+anyio.run(serve, server)
+"""
 _HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 
@@ -69,3 +94,17 @@ def test_a_line_that_is_no_message_is_answered(
     assert (told["id"], told["error"]["code"]) == (id, code)
     assert says in told["error"]["message"]
     assert reply(server, request(7, "ping", {})) == {"jsonrpc": "2.0", "id": 7, "result": {}}, "and it goes on"
+
+
+@pytest.mark.timeout(30)
+def test_a_call_that_is_cancelled_ends_in_its_thread_too(server: subprocess.Popen[str]) -> None:
+    assert server.stdin is not None
+    server.stdin.write(request(20, "tools/call", {"name": "endless", "arguments": {}}) + "\n")
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 20}}
+    server.stdin.write(json.dumps(cancelled) + "\n")
+    for id in range(21, 400):
+        told = reply(server, request(id, "tools/call", {"name": "number_ended", "arguments": {}}))
+        if told["id"] == id and json.loads(told["result"]["content"][0]["text"])["ended"] == 1:
+            return
+        time.sleep(0.05)
+    pytest.fail("it goes on")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -269,6 +270,26 @@ def test_worker_is_light_and_shut_in(tmp_path) -> None:
     assert heavy == []
     assert refused == ["connect", "run", "write"]
     assert memory == Limits().memory_bytes
+
+
+@pytest.mark.parametrize("kind", ["pdf", "txt"])
+@pytest.mark.parametrize("other", ["file", "pipe", "nothing"])
+def test_what_takes_the_place_of_the_file_meanwhile_is_not_read(tmp_path, monkeypatch, kind: str, other: str) -> None:
+    def begun(*arguments: Any) -> Worker:
+        path.unlink()
+        if other == "pipe":
+            os.mkfifo(path)
+        elif other == "file":
+            make_pdf(path, show("other")) if kind == "pdf" else path.write_text("other")
+        return Worker(*arguments)
+
+    path = make_pdf(tmp_path / "a.pdf", show("x")) if kind == "pdf" else tmp_path / "a.txt"
+    if kind == "txt":
+        path.write_text("x")
+    monkeypatch.setattr(sys.modules[extract.__module__], "Worker", begun)
+    says = {"file": "another file has taken its place", "pipe": "a pipe or a device", "nothing": "no such file"}
+    with pytest.raises(DocumentError, match=says[other]):
+        read(path, limits=Limits(open_seconds=3))
 
 
 def test_password_and_tokens_are_not_to_be_seen(tmp_path, monkeypatch) -> None:

@@ -92,7 +92,9 @@ def test_damaged_cache_is_rebuilt(tiny_wheel: Path, name: str, damage) -> None:
     assert file_sha256(folder / name) == before
 
 
-def test_one_flipped_bit_is_found_where_somebody_wrote_and_by_verify(tmp_path: Path) -> None:
+def test_one_flipped_bit_is_found_where_somebody_wrote_and_by_verify(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "folder"
     with cache.built_beside(folder, source={}) as partial:
         (partial / "weights").write_bytes(bytes(10_000_000))
@@ -101,7 +103,9 @@ def test_one_flipped_bit_is_found_where_somebody_wrote_and_by_verify(tmp_path: P
         file.seek(5_000_001 + 40_000)  # between two samples
         file.write(b"\x01")
     os.utime(folder / "weights", (written, written))
-    assert cache.is_intact(folder), "nothing says that it was written to: every byte is read on request alone"
+    assert not cache.is_intact(folder), "its old time was set back, and that was a change"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert cache.is_intact(folder), "where nobody may write, and nothing can be noted, it is read on request alone"
     assert not cache.is_intact(folder, verify=True)
     os.utime(folder / "weights", (written + 60, written + 60))
     assert not cache.is_intact(folder)
@@ -113,7 +117,7 @@ def test_a_model_is_read_whole_at_its_first_use_after_each_start_of_the_machine(
     folder, read = tmp_path / "folder", list[Path]()
     with cache.built_beside(folder, source={}) as partial:
         (partial / "weights").write_bytes(bytes(10_000_000))
-    written = (folder / "weights").stat().st_mtime
+    times = cache._times_of(folder / "weights")
     monkeypatch.setattr(cache, "file_sha256", lambda path: read.append(path) or file_sha256(path))
     assert cache.is_intact(folder, is_used=True)
     assert not read, "it was made since this start"
@@ -126,7 +130,7 @@ def test_a_model_is_read_whole_at_its_first_use_after_each_start_of_the_machine(
     with (folder / "weights").open("rb+") as file:  # as a crash of the system may leave it
         file.seek(5_000_001 + 40_000)
         file.write(b"\x01")
-    os.utime(folder / "weights", (written, written))
+    monkeypatch.setattr(cache, "_times_of", lambda path: dict(times))
     assert cache.is_intact(folder, is_used=True)
     monkeypatch.setattr(cache, "_start", lambda: "the start after the crash")
     assert not cache.is_intact(folder, is_used=True)

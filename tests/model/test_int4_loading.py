@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ondevice.kernels.int4 import Int4Rows, widened
+from ondevice.kernels.int4 import Int4Rows, suits_int4, widened
 from ondevice.kernels.rounding import quantize_int4
 from torch import nn
 
@@ -35,7 +35,8 @@ def silent(fraction: float) -> None:
 
 def rounded(model: nn.Module) -> nn.Module:
     for name, module in model.named_modules():
-        if type(module) is nn.Linear and name != "lm_head" and module.in_features % 32 == 0:
+        is_linear = type(module) is nn.Linear and name != "lm_head"
+        if is_linear and suits_int4(module.out_features, module.in_features):
             (rows,) = quantize_int4(module.weight.detach()).parts
             assert isinstance(rows, Int4Rows)
             module.weight = nn.Parameter(widened(rows))

@@ -9,7 +9,7 @@ import os
 import pickle
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import huggingface_hub
 import pytest
@@ -18,16 +18,19 @@ from safetensors.torch import load_file, save_file
 
 from ondevice.errors import ModelError, UnsafeModel
 from ondevice.model.loading import placement
+from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.checkpoint import inspect
 from ondevice.model.loading.load import load_model
 from ondevice.model.loading.placement import choose_device, choose_dtype
 from tests.builders.gguf_files import write_gguf
 from tests.builders.models import (
     FAMILIES,
+    STATEFUL,
     byte_backend,
     default_model,
     logits_of,
     save_checkpoint,
+    tiny_config,
     tiny_loaded,
     tiny_model,
 )
@@ -48,7 +51,7 @@ def _edit_json(path: Path, **fields: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *STATEFUL])
 def test_every_family_comes_back_from_its_folder(family: str, tmp_path: Path) -> None:
     model = tiny_model(family, seed=3)
     loaded = load_model(str(save_checkpoint(model, tmp_path / family)), device="cpu")
@@ -62,7 +65,25 @@ def test_every_family_comes_back_from_its_folder(family: str, tmp_path: Path) ->
     assert loaded.tokenizer.decode(loaded.tokenizer.encode("héllo")[0]) == "héllo"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("quantization", ["none", "8bit"])
+def test_of_a_model_that_sees_pictures_the_text_model_is_loaded(
+    tmp_path: Path, quantization: Literal["none", "8bit"]
+) -> None:
+    eyes = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64}
+    config = transformers.Qwen3_5Config(text_config=tiny_config("qwen3_5_text").to_dict(), vision_config=eyes)
+    model, text = transformers.Qwen3_5ForConditionalGeneration(config), tiny_model("qwen3_5_text")
+    model.model.language_model.load_state_dict(text.model.state_dict())
+    model.lm_head.load_state_dict(text.lm_head.state_dict())
+    loaded, alone = (
+        load_model(str(save_checkpoint(one, tmp_path / name)), device="cpu", quantization=quantization)
+        for one, name in ((model, "seeing"), (text, "text"))
+    )
+    ids = torch.arange(40)[None]
+    torch.testing.assert_close(logits_of(loaded.model, ids), logits_of(alone.model, ids))
+    assert not any("visual" in name for name, _ in loaded.model.named_parameters())
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *STATEFUL])
 def test_tiny_models_are_seeded_and_not_flat(family: str) -> None:
     loaded, again, other = (tiny_loaded(family, seed=seed).model(torch.arange(50)[None]).logits for seed in (0, 0, 1))
     assert torch.equal(loaded, again)

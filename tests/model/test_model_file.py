@@ -128,6 +128,22 @@ def test_another_file_is_refused_and_nothing_of_it_is_kept(row: CatalogueModel, 
     assert list(model_file._downloads(row).iterdir()) == []
 
 
+def test_a_file_that_was_changed_is_not_used_and_that_is_said(row: CatalogueModel, index: Index) -> None:
+    path = model_file.ensure_file(row, silent)
+    written = path.stat().st_mtime
+    with path.open("rb+") as file:
+        file.seek(row.num_bytes // 2)
+        byte = file.read(1)
+        file.seek(row.num_bytes // 2)
+        file.write(bytes([byte[0] ^ 1]))
+    os.utime(path, (written, written))
+    index.broken = {SLICES.requirement(1)}
+    with pytest.raises(ModelDownloadError, match="Tiny was damaged on this machine, and could not be fetched"):
+        model_file.ensure_file(row, silent)
+    index.broken.clear()
+    assert hashlib.sha256(model_file.ensure_file(row, silent).read_bytes()).hexdigest() == row.sha256
+
+
 def test_a_slice_that_is_too_large_is_not_unpacked(row: CatalogueModel, index: Index) -> None:
     index.data += bytes(100)
     with pytest.raises(ModelDownloadError, match="does not hold a slice"):

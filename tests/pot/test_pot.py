@@ -27,7 +27,7 @@ def new_pot(capacity=CAPACITY, batch=1, key_rotation="stored"):
     return MemoryPot(shape, dtype=torch.float32, device="cpu")
 
 
-def rotate_keys(keys, positions, max_positions=CAPACITY, end=None):
+def rotate_keys(keys, positions, max_positions=CAPACITY, end=None, rope=0):
     angle = positions[..., None] * torch.tensor([1.0, 0.1, 0.01, 0.001])
     cos, sin = torch.cat((angle.cos(),) * 2, -1), torch.cat((angle.sin(),) * 2, -1)
     return rotate(keys, cos, signed_sine(sin))

@@ -143,11 +143,12 @@ def _masked(decoder, ids, offsets):
     parts, num_tokens = decoder.parts, ids.shape[1]
     hidden, positions = parts.embed(ids), torch.arange(num_tokens)
     for layer, given in zip(parts.layers, offsets, strict=True):
-        cos, sin = (t[:, None] for t in parts.rotary(hidden, positions[None]))
+        cos, sin = (t[:, None] for t in layer.turn(hidden, positions[None]))
         half = sin.shape[-1] // 2
-        _, query, _, keys, values = project_heads(
-            decoder.parts, layer, layer.input_norm(hidden), cos, torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
-        )
+        signed = torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
+        _, query, _, keys, values, _ = project_heads(layer, layer.input_norm(hidden), cos, signed)
+        if layer.query_scale is not None:
+            query = query * layer.query_scale(positions)[:, None]
         distance = positions[:, None] - positions[None]
         is_visible = distance >= 0
         if layer.sliding_window is not None:

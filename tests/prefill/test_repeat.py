@@ -15,7 +15,7 @@ from ondevice.config.pot import SlotSharing
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.events import PotDistilled
-from ondevice.model import decoder as decoder_module
+from ondevice.model import run as run_module
 from ondevice.prefill import repeat
 from ondevice.prefill.repeat import repeat_peaks
 from ondevice.session.engine import Engine
@@ -43,13 +43,13 @@ def session_with(pot: PotConfig = POT, **settings: object) -> Session:
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor]]:
     """Queries and keys of each look, layer after layer."""
     seen: list[tuple[Tensor, Tensor]] = []
-    real = decoder_module.attention_peak
+    real = run_module.attention_peak
 
     def watched(query: Tensor, keys: Tensor, **options: object) -> Tensor:
         seen.append((query.clone(), keys.clone()))
         return real(query, keys, **options)
 
-    monkeypatch.setattr(decoder_module, "attention_peak", watched)
+    monkeypatch.setattr(run_module, "attention_peak", watched)
     return seen
 
 

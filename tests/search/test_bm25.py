@@ -58,3 +58,21 @@ def test_scores_are_finite_and_never_negative(passages: list[str], question: str
     assert scores.shape == (len(passages),)
     assert np.isfinite(scores).all()
     assert (scores >= 0).all()
+    coverage = BM25(passages).coverage(question)
+    assert coverage is None or 0 <= coverage <= 1
+
+
+def test_coverage_is_the_share_of_rarity_that_stands_anywhere() -> None:
+    index = BM25(["the red boat", "the blue boat", "the fish"])
+    rare, both, every, absent = (math.log(1 + (3 - held + 0.5) / (held + 0.5)) for held in (1, 2, 3, 0))
+    assert index.coverage("red fish") == 1.0
+    assert index.coverage("What is the red boat?") == 1.0, "what only asks does not count"
+    assert index.coverage("the boat of Halvard") == pytest.approx((every + both) / (every + both + 2 * absent))
+    assert index.coverage("red red herring") == pytest.approx(rare / (rare + absent))
+
+
+def test_coverage_of_another_language_or_of_no_words_is_not_known() -> None:
+    index = BM25(["the red boat", "the blue boat"])
+    assert index.coverage("Welche Farbe hat das rote Boot?") is None
+    assert index.coverage("What is it?") is None
+    assert index.coverage("?") is None

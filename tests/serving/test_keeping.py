@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -202,6 +204,37 @@ def test_closing_a_document_deletes_what_is_kept_and_an_answer_alone_brings_noth
     app.keeping.forget_all(visitor.id)
     app.ask(workspaces[1])
     assert app.keeping.of(visitor.id) == []
+    assert app.files() == []
+
+
+def test_what_one_app_deletes_another_with_the_same_folder_does_not_write_again(tmp_path: Path) -> None:
+    app = App(tmp_path)
+    visitor = app.visitor()
+    app.read(app.opened(visitor), 3)
+    other, same = again(app, visitor)  # as of a second port: browsers give it the same cookie
+    [workspace] = same.workspaces
+    assert other.restore_workspace(workspace) == Opened()
+    app.keeping.forget_all(visitor.id)
+    assert other.ask(workspace), "what is open stays open"
+    assert app.files() == []
+    other.resume(workspace)
+    assert app.files() == []
+    assert "not kept for a restart: Another app has deleted what was kept of it" in workspace.notices[-1]
+    other.read(workspace)
+    assert len(app.files()) == 2, "what is read anew is kept"
+
+
+def test_two_apps_write_and_delete_one_after_the_other(tmp_path: Path) -> None:
+    app = App(tmp_path)
+    visitor = app.visitor()
+    workspace = app.opened(visitor)
+    app.read(workspace)
+    with ThreadPoolExecutor(1) as pool, App(tmp_path).keeping._alone():
+        deleting = pool.submit(app.keeping.forget, workspace)
+        time.sleep(0.2)
+        assert len(app.files()) == 2
+        assert not deleting.done()
+    deleting.result(10)
     assert app.files() == []
 
 

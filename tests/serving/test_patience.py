@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -100,12 +100,28 @@ def test_a_flood_of_connections_is_closed_and_the_next_is_served(port: int) -> N
     flood = [socket.create_connection(("127.0.0.1", port), timeout=15) for _ in range(30)]
     try:
         closed = sum(_is_closed(connection) for connection in flood)
-        assert closed == 30, "those above the limit at once, the others as they send nothing"
+        assert closed == 30, "those above the limit at once, the oldest first, the others as they send nothing"
     finally:
         for connection in flood:
             connection.close()
     head = b"POST /count HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab"
     assert _ask(port, head).endswith(b"2")
+
+
+def test_a_program_that_holds_all_connections_of_its_address_keeps_no_other_out(port: int) -> None:
+    head = b"POST /count HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab"
+    with ExitStack() as stack:
+        at_work = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=15))
+        at_work.sendall(b"GET /late HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=15)) for _ in range(7)]
+        time.sleep(0.1)
+        assert _ask(port, head).endswith(b"2"), "it is answered while the eighth of eight is there"
+        idle[0].settimeout(0.3)
+        assert _is_closed(idle[0]), "the one that sent nothing for the longest time"
+        idle[6].settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            idle[6].recv(1)
+        assert at_work.recv(65536).startswith(b"HTTP/1.1 200"), "who works is left alone"
 
 
 def _is_closed(connection: socket.socket) -> bool:

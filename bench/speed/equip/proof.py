@@ -150,7 +150,7 @@ def _record_attention(decoder: Decoder) -> list[Tensor]:
         return projected
 
     layers = tuple(replace(layer, out=recording(layer.out)) for layer in decoder.parts.layers)
-    decoder.parts = replace(decoder.parts, layers=layers)
+    decoder.parts = replace(decoder.parts, all_layers=layers)
     return outputs
 
 

@@ -13,13 +13,14 @@ from typer.testing import CliRunner
 
 from ondevice.cli import app
 from ondevice.config import ArtConfig, EngineConfig, PotConfig, TierConfig
+from ondevice.decode.denial import NOT_THERE
 from ondevice.errors import ConfigError
 from ondevice.session.engine import Engine
 from ondevice_bench.quality import contenders as contenders_module
 from ondevice_bench.quality import run_answers as module
 from ondevice_bench.quality.contenders import CONTENDERS, TIER_BYTES, USUAL, chosen
 from ondevice_bench.quality.measurement import Note, Setup
-from ondevice_bench.quality.qa_summary import F1, HELD, answers_summary, longbench_summary
+from ondevice_bench.quality.qa_summary import F1, HELD, REFUSED, REFUSED_FOREIGN, answers_summary, longbench_summary
 from ondevice_bench.quality.rows import Question, Text
 from ondevice_bench.quality.run_answers import GENERATION, LIKELIHOOD, answers_config, run_answers
 from ondevice_bench.quality.trials import Trial
@@ -68,7 +69,7 @@ def test_every_contender_answers_every_question_within_its_budget() -> None:
     ]
     room = 640 - 240 - len(Engine(tiny_loaded(), CONFIG).plan().chat.prefix)
     for one in done:
-        assert set(one.scores) == ({F1, HELD} if one.question == 0 else {LIKELIHOOD, GENERATION})
+        assert set(one.scores) == ({F1, HELD, REFUSED} if one.question == 0 else {LIKELIHOOD, GENERATION})
         assert all(0 <= score <= 1 for score in one.scores.values())
         if one.contender in ("truncation", "bm25", "minilm", "fused"):
             assert room * 0.4 < one.num_read <= room
@@ -151,7 +152,7 @@ class Written:
             yield from events
             return next(pieces)
 
-        def ask(session, question, generation):
+        def ask(session, question, generation=None):
             self.asked.append(question)
             yield from ()
 
@@ -163,12 +164,34 @@ class Written:
 def test_free_answers_are_scored_by_f1_and_choices_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     written = Written(monkeypatch, "the lamp", "(C) birds")
     free, choice = trials(setup_of(), "none")
-    assert free.scores == {F1: pytest.approx(2 / 3), HELD: 0.0}
+    assert free.scores == {F1: pytest.approx(2 / 3), HELD: 0.0, REFUSED: 0.0}
     assert choice.scores == {LIKELIHOOD: 0.0, GENERATION: 0.0}  # `sailors` and `keepers` are as long: the first
     assert written.asked == [
         "Which lamp did keeper 3 light?\nAnswer in a few words.",
         "Who lit lamps?\n(A) sailors\n(B) keepers\n(C) birds\nAnswer with the letter of the right choice.",
     ]
+
+
+def test_each_text_is_asked_what_another_one_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Text("leval", "2", "A ship.", (Question(0, "Which ship?", ("Aas", "A ship")), Question(1, "Why?", ("no",))))
+    written = Written(monkeypatch, "lamp 10", "(B)", NOT_THERE, "A ship", "no", "lamp 10")
+    given = run_answers(setup_of(), [(TEXT, NUM_TOKENS), (other, 7)], ("none",), 640, foreign=1)
+    done = [one for one in given if isinstance(one, Trial)]
+    assert [one.scores.get(REFUSED_FOREIGN) for one in done] == [None, None, 1.0, None, None, 0.0]
+    assert written.asked[2] == "Which ship?\nAnswer in a few words."
+    assert written.asked[5] == "Which lamp did keeper 3 light?\nAnswer in a few words."
+    found = answers_summary(
+        row("default", one.case, metric, "share", [value]) for one in done for metric, value in one.scores.items()
+    )
+    assert (found["refused_unanswerable"], found["refused_answerable"]) == (0.5, 0.0)
+    assert found["default"] == pytest.approx((1 + 1 + 0.5 + 1) / 4), "what is of another text has no other score"
+
+
+def test_what_also_stands_in_a_text_is_not_foreign_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Text("leval", "2", "A ship.", (Question(0, "Which?", ("the sea",)),))
+    Written(monkeypatch, "lamp 10", "(B)", "A ship", "x")
+    done = list(run_answers(setup_of(), [(TEXT, NUM_TOKENS), (other, 7)], ("none",), 640, foreign=1))
+    assert [one.text for one in done if isinstance(one, Trial) and REFUSED_FOREIGN in one.scores] == ["2"]
 
 
 def figures(**scores: list[float]) -> list[Row]:
@@ -282,26 +305,26 @@ def test_a_stopped_run_goes_on_where_it_ended(
 
     monkeypatch.setattr(module, "run_answers", stopped_after_three)
     assert CliRunner().invoke(app, command).exit_code == 130
-    assert len(read_result(out).rows) == 6
+    assert len(read_result(out).rows) == 9
     monkeypatch.setattr(module, "run_answers", real)
     again = CliRunner().invoke(app, command)
     assert again.exit_code == 0, again.output
     assert "Going on with" in again.stderr
     final = json.loads(again.stdout.splitlines()[-1])
-    assert len(final["rows"]) == 24
+    assert len(final["rows"]) == 36
     assert len({json.dumps([one["contender"], one["case"]]) for one in final["rows"]}) == 12
-    compared = {"product_minus_best_search", "answer_in_recalled", "answer_in_bm25"}
+    compared = {"product_minus_best_search", "answer_in_recalled", "answer_in_bm25", "refused_answerable"}
     assert set(final["summary"]) == {"default", "truncation", "bm25"} | compared
     assert final["summary"] == pytest.approx(answers_summary(read_result(out).rows))
     with out.with_suffix(".csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
-    assert len(lines) == 24
+    assert len(lines) == 36
     assert {line["contender"] for line in lines} == {"default", "truncation", "bm25"}
     assert all(line["references"] in ("lamp 10", "at dusk") for line in lines)
     fewer = CliRunner().invoke(app, [*command, "--limit", "1", "--questions", "1"])
-    assert len(json.loads(fewer.stdout.splitlines()[-1])["rows"]) == 6
+    assert len(json.loads(fewer.stdout.splitlines()[-1])["rows"]) == 9
     with out.with_suffix(".csv").open(encoding="utf-8", newline="") as file:
-        assert len(list(csv.DictReader(file))) == 6, "another run has a table of its own"
+        assert len(list(csv.DictReader(file))) == 9, "another run has a table of its own"
 
 
 @pytest.mark.parametrize(

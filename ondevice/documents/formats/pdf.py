@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
-from typing import Any
+from typing import Any, BinaryIO
 
 import pypdf
 import pypdfium2 as pdfium
@@ -61,10 +61,10 @@ def open_pdf(request: Request) -> Reader:
     return Reader("pdf", "page", _pages(pdf, request.first), num_pages)
 
 
-def _open(request: Request) -> tuple[pdfium.PdfDocument, str | BytesIO]:
+def _open(request: Request) -> tuple[pdfium.PdfDocument, BinaryIO]:
     """The file in PDFium, and what it was opened from: a mended copy where PDFium does not take it as it is."""
     try:
-        return open_letters(source := _source(request), request), source
+        return open_letters(source := request.open(), request), source
     except DocumentError:
         for mend in (_with_new_end, _written_anew):
             with contextlib.suppress(Exception):
@@ -72,10 +72,6 @@ def _open(request: Request) -> tuple[pdfium.PdfDocument, str | BytesIO]:
                 if mended is not None:
                     return open_letters(mended, request), mended
         raise
-
-
-def _source(request: Request) -> str | BytesIO:
-    return request.path if request.data is None else BytesIO(request.data)
 
 
 def _with_new_end(request: Request) -> BytesIO | None:
@@ -92,7 +88,7 @@ def _with_new_end(request: Request) -> BytesIO | None:
 
 def _written_anew(request: Request) -> BytesIO | None:
     """The file as pypdf understands it."""
-    reader = _structure(_source(request), request)
+    reader = _structure(request.open(), request)
     if reader is None:
         return None
     copy = BytesIO()
@@ -100,7 +96,7 @@ def _written_anew(request: Request) -> BytesIO | None:
     return copy
 
 
-def open_letters(source: str | BytesIO, request: Request, to_be: str = "read") -> pdfium.PdfDocument:
+def open_letters(source: BinaryIO, request: Request, to_be: str = "read") -> pdfium.PdfDocument:
     """The file in PDFium, with the empty password or the one given: most encrypted ones only forbid printing.
 
     Raises:
@@ -122,7 +118,7 @@ def open_letters(source: str | BytesIO, request: Request, to_be: str = "read") -
         raise WrongPassword(what, where=request.name, fix="Check it and try again.") from error
 
 
-def _structure(source: str | BytesIO, request: Request) -> PdfReader | None:
+def _structure(source: BinaryIO, request: Request) -> PdfReader | None:
     with contextlib.suppress(Exception):
         reader = PdfReader(source, strict=False, root_object_recovery_limit=10_000, xref_stream_maximum_entries=500_000)
         if not reader.is_encrypted or reader.decrypt("") or reader.decrypt(request.password or ""):

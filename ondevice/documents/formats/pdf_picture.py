@@ -29,7 +29,7 @@ def draw_page(request: Request) -> dict[str, Any]:
     Raises:
         DocumentError: the page cannot be drawn.
     """
-    document = open_letters(request.path, request, "drawn")
+    document = open_letters(request.open(), request, "drawn")
     if request.draw > len(document):
         raise DocumentError(f"page {request.draw} is missing from the file", where=request.name, fix=_FIX)
     try:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ondevice.documents.types import Page
+from ondevice.errors import DocumentError
 from ondevice.files import shown_name
+from ondevice.regular_file import identity_of, open_regular
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,8 @@ class Request:
 
     `draw` is the number of a page to draw instead; 0: the text is wanted. `scans` are pages of a PDF whose words OCR is
     to read instead; empty: the text that the file holds is wanted. A document inside another one has its bytes
-    in `data`, `path` is only its name there, and `depth` how many it is inside of.
+    in `data`, `path` is only its name there, and `depth` how many it is inside of. `identity` is that of the file which
+    was looked at before; nothing: there was none.
     """
 
     path: str
@@ -28,6 +31,7 @@ class Request:
     scans: tuple[int, ...] = ()
     data: bytes | None = None
     depth: int = 0
+    identity: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -38,8 +42,19 @@ class Request:
         return Path(self.path).suffix.lower()
 
     def open(self) -> BinaryIO:
-        """A file of its bytes, at the first one."""
-        return open(self.path, "rb") if self.data is None else io.BytesIO(self.data)
+        """A file of its bytes, at the first one.
+
+        Raises:
+            DocumentError: it is no regular file, or not the one that it was.
+        """
+        if self.data is not None:
+            return io.BytesIO(self.data)
+        file = open_regular(self.path)
+        if self.identity and identity_of(file) != tuple(self.identity):
+            file.close()
+            what = "another file has taken its place since it was opened"
+            raise DocumentError(what, where=self.name, fix="Open it again.")
+        return file
 
     def read(self) -> bytes:
         """All of its bytes."""

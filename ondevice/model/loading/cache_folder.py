@@ -20,7 +20,7 @@ from ondevice.files import READABLE, replacing, sync_file, sync_folder
 from ondevice.model.loading.checksums import file_sha256, sample_sha256
 from ondevice.model.loading.progress import Progress
 
-_MANIFEST, _TIME, _START = "manifest.json", "checked_mtime", "checked_start"
+_MANIFEST, _TIME, _CHANGE, _START = "manifest.json", "checked_mtime", "checked_ctime", "checked_start"
 _START_ID = Path("/proc/sys/kernel/random/boot_id")
 _ELSEWHERE = "Free some space there, or name another folder with the environment variable ONDEVICE_CACHE."
 
@@ -95,7 +95,8 @@ def is_intact(folder: Path, *, verify: bool = False, is_used: bool = False) -> b
     """True if every file of the manifest is there: by its size, time and samples, or by every byte.
 
     Every byte of a file is read if `verify`, and where its time is not that of the last such check: somebody has
-    written to it, or copied it. What is found right then is noted in the manifest, if that can be written.
+    written to it, or copied it. What is found right then is noted in the manifest, if that can be written; the time of
+    its last change counts then, too, which nobody sets back as they can the other.
 
     Args:
         verify: read every byte.
@@ -110,7 +111,7 @@ def is_intact(folder: Path, *, verify: bool = False, is_used: bool = False) -> b
         verify = verify or is_due
         if not files or not all(_matches(folder / name, entry, verify) for name, entry in files.items()):
             return False
-        noted = {name: {**entry, _TIME: _time_of(folder / name)} for name, entry in files.items()}
+        noted = {name: entry | _times_of(folder / name) for name, entry in files.items()}
         new = {**manifest, "files": noted} | ({_START: _start()} if verify else {})
         if new != manifest:
             with suppress(OSError), replacing(folder / _MANIFEST, mode=READABLE) as temporary:
@@ -131,7 +132,10 @@ def source_of(folder: Path) -> dict[str, str]:
 def _matches(path: Path, entry: dict[str, Any], verify: bool) -> bool:
     if path.stat().st_size != entry["bytes"] or sample_sha256(path) != entry["sample_sha256"]:
         return False
-    is_as_checked = not verify and entry.get(_TIME) == _time_of(path)
+    times = _times_of(path)
+    if not os.access(path.parent, os.W_OK):  # as in images, whose files have new times of change on each machine
+        del times[_CHANGE]
+    is_as_checked = not verify and times.items() <= entry.items()
     return is_as_checked or file_sha256(path) == entry["sha256"]
 
 
@@ -145,9 +149,10 @@ def _start() -> str:
         return str(round(psutil.boot_time() / 60))
 
 
-def _time_of(path: Path) -> int:
-    """When it was last written, in seconds: archives and images keep no more of it."""
-    return int(path.stat().st_mtime)
+def _times_of(path: Path) -> dict[str, int]:
+    """When it was last written, in seconds: archives and images keep no more of it; and when it was last changed."""
+    about = path.stat()
+    return {_TIME: int(about.st_mtime), _CHANGE: about.st_ctime_ns}
 
 
 @contextmanager
@@ -233,8 +238,8 @@ def _write_manifest(folder: Path, source: dict[str, str]) -> None:
             "bytes": path.stat().st_size,
             "sha256": file_sha256(path),
             "sample_sha256": sample_sha256(path),
-            _TIME: _time_of(path),
         }
+        | _times_of(path)
         for path in sorted(folder.iterdir())
     }
     manifest = {"source": source, "files": files, _START: _start()}

@@ -73,7 +73,7 @@ class CatalogueModel:
     Attributes:
         name: what `--model` takes.
         title: what the model is called.
-        family: `model_type` of its configuration.
+        family: of `model.families.FAMILIES`.
         licence: SPDX name, or the name of a licence of its own.
         window: positions that it was trained for.
         num_parameters: all weights, the output layer counted once where it is tied.

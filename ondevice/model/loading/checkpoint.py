@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ondevice.errors import ModelError, UnsafeModel
+from ondevice.model.families import FAMILIES, family_name
 from ondevice.model.loading.checksums import sample_sha256
 from ondevice.model.loading.placement import WeightForm
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 _INDEX = "model.safetensors.index.json"
@@ -34,7 +34,7 @@ class Checkpoint:
         folder: where it lies.
         config: the contents of config.json.
         weights: its safetensors files, sorted.
-        shapes: shape of every tensor in them.
+        shapes: shape of every tensor of the text model in them, by its `text_name`.
     """
 
     folder: Path
@@ -78,7 +78,7 @@ def inspect(folder: Path) -> Checkpoint:
     """
     config = read_config(folder)
     weights = _weight_files(folder)
-    shapes = {name: shape for path in weights for name, shape in _tensor_shapes(path)}
+    shapes = {text_name(name): shape for path in weights for name, shape in _tensor_shapes(path) if text_name(name)}
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise ModelError(
             "The model has no tokenizer",
@@ -86,6 +86,13 @@ def inspect(folder: Path) -> Checkpoint:
             fix="Put its tokenizer.json and tokenizer_config.json there.",
         )
     return Checkpoint(folder, config, weights, shapes)
+
+
+def text_name(name: str) -> str:
+    """The name of a stored tensor in the text model alone; "" where it belongs to what sees pictures or drafts."""
+    if name.startswith(("model.visual.", "mtp.")):
+        return ""
+    return name.replace("model.language_model.", "model.")
 
 
 def pickle_refused(path: Path) -> UnsafeModel:
@@ -125,7 +132,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _check_usable(folder: Path, config: dict[str, Any]) -> None:
-    family = config.get("model_type")
+    family = family_name(config)
     if family not in FAMILIES:
         if "auto_map" in config:
             raise UnsafeModel(

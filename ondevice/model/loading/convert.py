@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ondevice.model.families import named
 from ondevice.model.loading.gguf_file import GgufFile
 
 _CONTROL = 3  # ggml's token type of tokens that steer the model
@@ -83,7 +84,7 @@ def _halves_apart(values: npt.NDArray[np.float32], num_heads: int) -> npt.NDArra
 def _config(fields: dict[str, Any]) -> dict[str, Any]:
     return {
         "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        **named("llama"),
         "dtype": "float32",
         "vocab_size": len(fields["tokenizer.ggml.tokens"]),
         "hidden_size": fields["llama.embedding_length"],

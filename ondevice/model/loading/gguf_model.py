@@ -16,17 +16,16 @@ import torch
 from tokenizers import pre_tokenizers
 
 from ondevice.errors import ModelError
+from ondevice.model.families import FAMILIES
 from ondevice.model.loading._transformers import empty_model, transformers
-from ondevice.model.loading.checkpoint import FAMILIES
 from ondevice.model.loading.gguf_file import GgufFile, read_header
 from ondevice.model.loading.gguf_int4 import int4_gguf_bytes
 from ondevice.model.loading.gguf_packed import can_pack, outline_packed, packed_bytes
 from ondevice.model.loading.kept_tiles import kept_header
 
-# llama.cpp's names of the architectures; Mistral files carry llama's.
 # What transformers raises where it cannot read a file; NotImplementedError: of a kind of numbers that it does not know.
 _OF_TRANSFORMERS = (ValueError, KeyError, NotImplementedError, RuntimeError, ImportError, OSError)
-_ARCHITECTURES = tuple(family for family in FAMILIES if family != "mistral")
+_ARCHITECTURES = {family.gguf for family in FAMILIES.values() if family.gguf}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ def inspect_gguf(path: Path) -> GgufSummary:
         raise ModelError(
             f"GGUF models of type {architecture!r} cannot be used",
             where=str(path),
-            fix=f"Choose one of these families: {', '.join(FAMILIES)}.",
+            fix=f"Choose one of these families: {', '.join(sorted(_ARCHITECTURES))}.",
         )
     num_parameters = sum(prod(tensor.shape) for tensor in gguf.tensors)
     pre_tokenizer = str(gguf.metadata.get("tokenizer.ggml.pre", ""))

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ondevice.kernels.attention import prepare_attention
 from ondevice.kernels.packed import TILE_ROWS, Format, PackedWeight
 from ondevice.kernels.projection import prepare_packed
+from ondevice.model.families import named
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, dequantize_rows, pack_rows
 from ondevice.model.loading.gguf_file import GgufFile, GgufTensor, read_header
@@ -227,7 +228,7 @@ def _is_known_tensor(tensor: GgufTensor) -> bool:
 
 
 def _config(gguf: GgufFile) -> SimpleNamespace:
-    """The fields of transformers' configuration, `model_type` among them."""
+    """The fields of transformers' configuration."""
     fields, family = gguf.metadata, gguf.metadata["general.architecture"]
 
     def field(name: str, default: Any = None) -> Any:
@@ -236,7 +237,7 @@ def _config(gguf: GgufFile) -> SimpleNamespace:
     num_heads, hidden_size = field("attention.head_count"), field("embedding_length")
     shapes = {tensor.name: tensor.shape for tensor in gguf.tensors}
     return SimpleNamespace(
-        model_type=family,
+        **named(family),
         vocab_size=shapes[EMBEDDING][0],
         hidden_size=hidden_size,
         intermediate_size=field("feed_forward_length"),

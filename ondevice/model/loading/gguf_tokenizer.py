@@ -83,8 +83,7 @@ class GgufTokenizer:
         """The conversations that every session asks for, as far as the template takes them."""
         if self.chat_template:
             with suppress(ModelError):
-                for grounded in (False, True):
-                    chat.rendered(self, grounded=grounded)
+                chat.rendered(self)
         return self._rendered
 
 

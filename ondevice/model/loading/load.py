@@ -16,6 +16,7 @@ import torch
 from ondevice.config import DEFAULT_MODEL, DeviceName, DtypeName, Quantization
 from ondevice.errors import ModelError
 from ondevice.machine.memory import free_memory_bytes
+from ondevice.model.families import family_name
 from ondevice.model.loading import catalogue, gguf_packed, hub, outline, pretrained, stored
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
 from ondevice.model.loading.checkpoint import PICKLE_SUFFIXES, inspect, pickle_refused
@@ -231,7 +232,7 @@ def _from_row(row: CatalogueModel, wish: _Wish) -> LoadedModel:
 
 def _from_folder(folder: Path, name: str, wish: _Wish, notice: str = "") -> LoadedModel:
     checkpoint = inspect(folder)
-    dtype = choose_dtype(wish.dtype, wish.device, checkpoint.config["model_type"])
+    dtype = choose_dtype(wish.dtype, wish.device, family_name(checkpoint.config) or "")
     form = form_of(checkpoint, dtype, wish.device, wish.quantization)
     device, tokenizer = wish.device, pretrained.load_tokenizer(folder)
     if wish.is_outline:

@@ -70,7 +70,7 @@ def _downloads(model: CatalogueModel) -> Path:
 
 
 def _fetch(model: CatalogueModel, cache: Path, on_progress: Progress) -> Path:
-    downloads, reasons = _downloads(model), list[str]()
+    downloads, folder, reasons = _downloads(model), cache / model.name, list[str]()
     downloads.mkdir(exist_ok=True)
     require_room(model.title, cache, model.num_bytes - folder_bytes(downloads) + _ROOM)
     for source in model.sources:
@@ -85,7 +85,6 @@ def _fetch(model: CatalogueModel, cache: Path, on_progress: Progress) -> Path:
             continue
         on_progress(f"Checking {model.title}", None)
         if file.stat().st_size == model.num_bytes and file_sha256(file) == model.sha256:
-            folder = cache / model.name
             with built_beside(folder, source={"name": model.title, "sha256": model.sha256}) as partial:
                 os.replace(file, partial / model.file)
             shutil.rmtree(downloads, ignore_errors=True)
@@ -94,7 +93,8 @@ def _fetch(model: CatalogueModel, cache: Path, on_progress: Progress) -> Path:
         downloads.mkdir()
         reasons.append(f"{_named(source)} holds another file: its sha256 differs")
     raise ModelDownloadError(
-        f"{model.title} is not on this machine yet, and could not be fetched: {'; '.join(reasons)}",
+        f"{model.title} {'was damaged on' if folder.exists() else 'is not on'} this machine, and could not be fetched: "
+        f"{'; '.join(reasons)}",
         fix="Connect this machine to the internet once; or fetch the file elsewhere and name it with {engine.model}.",
     )
 

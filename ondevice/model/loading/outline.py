@@ -12,6 +12,7 @@ import torch
 from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
+from ondevice.model.families import named
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.catalogue import CatalogueModel
 from ondevice.model.loading.checkpoint import Checkpoint
@@ -45,7 +46,7 @@ def row_outline(row: CatalogueModel, dtype: torch.dtype) -> tuple[Any, Checkpoin
     shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
     if row.is_tied:  # empty weights are tied to nothing
         del shapes["lm_head.weight"]
-    return model, Checkpoint(Path(row.name), {"model_type": row.family}, (), shapes)
+    return model, Checkpoint(Path(row.name), {**named(row.family)}, (), shapes)
 
 
 def no_tokenizer() -> Any:

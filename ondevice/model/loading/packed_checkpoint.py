@@ -18,7 +18,7 @@ from ondevice.kernels.attention import prepare_attention
 from ondevice.kernels.projection import prepare_packed
 from ondevice.kernels.rounding import GROUP_SIZE, quantize
 from ondevice.model.loading._transformers import empty_model, transformers
-from ondevice.model.loading.checkpoint import Checkpoint
+from ondevice.model.loading.checkpoint import Checkpoint, text_name
 from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, replace_module
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head"
@@ -120,7 +120,7 @@ class Tensors:
         from safetensors import safe_open
 
         files = [safe_open(path, framework="pt", device="cpu") for path in checkpoint.weights]
-        self._files = {name: file for file in files for name in file.keys()}  # noqa: SIM118
+        self._files = {text_name(name): (file, name) for file in files for name in file.keys()}  # noqa: SIM118
 
     def read(self, name: str, shape: torch.Size) -> Tensor:
         """A tensor as it is stored.
@@ -130,7 +130,8 @@ class Tensors:
         """
         if name == f"{HEAD}.weight" and name not in self._files:  # the weight of the embedding
             name = EMBEDDING
-        tensor: Tensor = self._files[name].get_tensor(name)
+        file, stored = self._files[name]
+        tensor: Tensor = file.get_tensor(stored)
         if tensor.shape != shape:
             raise ValueError(f"{name} has the shape {[*tensor.shape]} instead of {[*shape]}")
         return tensor

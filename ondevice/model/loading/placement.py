@@ -11,6 +11,7 @@ import torch
 from ondevice.config import DeviceName, DtypeName
 from ondevice.errors import ModelError
 from ondevice.machine.memory import free_memory_bytes
+from ondevice.model.families import FAMILIES
 from ondevice.model.loading.recommend import Recommendation, recommend
 
 WeightForm = Literal["none", "8bit", "4bit", "stored"]  # `stored`: as a GGUF file has them
@@ -38,7 +39,7 @@ def choose_dtype(name: DtypeName, device: torch.device, family: str) -> torch.dt
     """The dtype asked for; `auto` takes what computes fastest on the device.
 
     Args:
-        family: the checkpoint's `model_type`.
+        family: of `FAMILIES`.
     """
     if name != "auto":
         return _DTYPES[name]
@@ -46,7 +47,8 @@ def choose_dtype(name: DtypeName, device: torch.device, family: str) -> torch.dt
         return torch.float32
     if torch.cuda.get_device_capability(device) >= (8, 0):
         return torch.bfloat16
-    return torch.float32 if family == "gemma2" else torch.float16  # its hidden states overflow float16
+    overflows = family in FAMILIES and FAMILIES[family].overflows_float16
+    return torch.float32 if overflows else torch.float16
 
 
 def require_memory(weight_bytes: int, device: torch.device, quantization: WeightForm) -> None:

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ondevice.model.families import family_name
+
 
 def skeleton(config: SimpleNamespace) -> Any:
     """A Llama, Qwen2 or Qwen3 of this configuration, with its norms and RoPE alone; `forward` is the decoder's."""
@@ -31,7 +33,7 @@ def _layer(config: SimpleNamespace) -> nn.Module:
         for name in names:
             parent.register_module(name, None)
     attention.scaling, mlp.act_fn = config.head_dim**-0.5, F.silu  # type: ignore[assignment]
-    if config.model_type == "qwen3":
+    if family_name(config) == "qwen3":
         attention.q_norm, attention.k_norm = _Norm(config), _Norm(config)
     return layer
 

@@ -1,0 +1,106 @@
+"""Registry of the model families: one adapter each, which says where a transformers model keeps its parts.
+
+Which family a model is of is asked here alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ondevice.errors import ModelError
+from ondevice.model.families.fusing import norm_of, weight_of
+from ondevice.model.families.gemma import gemma2_layers, gemma3_layers
+from ondevice.model.families.lfm2 import lfm2_layers
+from ondevice.model.families.llama import llama_layers
+from ondevice.model.families.parts import Layer, ModelParts
+from ondevice.model.families.phi3 import phi3_layers
+from ondevice.model.families.qwen3_5 import qwen3_5_layers
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A family of models.
+
+    Attributes:
+        layers: takes a causal LM of transformers apart, layer by layer.
+        norm: the name of its last norm in the body.
+        is_centred: its norms store their weights minus one.
+        gguf: llama.cpp's name of it; "": GGUF files of it are not read.
+        overflows_float16: its hidden states do.
+    """
+
+    layers: Callable[[Any], Sequence[Layer]]
+    norm: str = "norm"
+    is_centred: bool = False
+    gguf: str = ""
+    overflows_float16: bool = False
+
+
+FAMILIES: dict[str, Family] = {
+    "llama": Family(llama_layers, gguf="llama"),  # Mistral's GGUF files call themselves llama, too
+    "mistral": Family(llama_layers),
+    "qwen2": Family(llama_layers, gguf="qwen2"),
+    "qwen3": Family(llama_layers, gguf="qwen3"),
+    "phi3": Family(phi3_layers, gguf="phi3"),
+    "gemma2": Family(gemma2_layers, is_centred=True, gguf="gemma2", overflows_float16=True),
+    "smollm3": Family(llama_layers),
+    "ministral3": Family(llama_layers),
+    "gemma3_text": Family(gemma3_layers, is_centred=True, overflows_float16=True),
+    "qwen3_5_text": Family(qwen3_5_layers, is_centred=True),
+    "lfm2": Family(lfm2_layers, norm="embedding_norm"),
+}
+_TEXT_OF = {"qwen3_5": "qwen3_5_text"}  # checkpoints that see pictures, too: transformers loads the text model alone
+
+
+def family_name(config: Any) -> str | None:
+    """The family of a configuration of transformers, or of the contents of a config.json; None: it names none."""
+    name = config.get("model_type") if isinstance(config, Mapping) else config.model_type
+    return _TEXT_OF.get(name, name) if isinstance(name, str) else None
+
+
+def named(family: str) -> dict[str, str]:
+    """The field of a configuration that says that it is of this family."""
+    return {"model_type": family}
+
+
+def model_parts(model: Any) -> ModelParts:
+    """Take a transformers causal language model apart.
+
+    Raises:
+        ModelError: the family is not one of `FAMILIES`.
+    """
+    config, body = model.config, model.model
+    family = FAMILIES.get(family_name(config) or "")
+    if family is None:
+        raise ModelError(
+            f"Models of the family {family_name(config)!r} are not supported",
+            fix=f"Use a model of one of these families: {', '.join(FAMILIES)}.",
+        )
+    return ModelParts(
+        embed=body.embed_tokens,
+        all_layers=tuple(family.layers(model)),
+        norm=norm_of(getattr(body, family.norm), is_centred=family.is_centred),
+        lm_head=weight_of(model.lm_head),
+        hidden_size=config.hidden_size,
+        vocab_size=config.vocab_size,
+        max_positions=config.max_position_embeddings,
+        logit_softcap=getattr(config, "final_logit_softcapping", None),
+        device=_device_of(model, "model.embed_tokens"),
+        devices=tuple(_device_of(model, f"model.layers.{index}") for index in range(len(body.layers))),
+    )
+
+
+def _device_of(model: Any, name: str) -> torch.device:
+    """The device of a part: by accelerate's device map, else that of its weights.
+
+    Packed weights are no parameters; they lie where the norms do.
+    """
+    placed = getattr(model, "hf_device_map", None) or {}
+    if len(set(placed.values())) > 1 and name in placed:
+        return torch.device(placed[name])
+    own = next(model.get_submodule(name).parameters(), None)
+    return next(model.parameters()).device if own is None else own.device

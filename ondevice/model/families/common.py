@@ -1,0 +1,118 @@
+"""Pieces of adapters that families share: halves of a layer, layers without RoPE, modules that keep a state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ondevice.kernels.gated import gelu_tanh
+from ondevice.model.families.fusing import fuse, linear_of, norm_of
+from ondevice.model.families.parts import Mix
+
+# Those that kernels know; others stay transformers' own.
+_ACTIVATIONS = {"silu": F.silu, "gelu_pytorch_tanh": gelu_tanh}
+
+
+def llama_halves(layer: Any, config: Any, *, is_centred: bool = False) -> dict[str, Any]:
+    """Norms before both halves of a layer, and a gated feed-forward network with separate projections."""
+    mlp = layer.mlp
+    return {
+        "input_norm": norm_of(layer.input_layernorm, is_centred=is_centred),
+        "mlp_norm": norm_of(layer.post_attention_layernorm, is_centred=is_centred),
+        "gate_up": fuse([mlp.gate_proj, mlp.up_proj]),
+        "intermediate_size": config.intermediate_size,
+        "activation": activation_of(config, mlp.act_fn),
+        "down": linear_of(mlp.down_proj),
+    }
+
+
+def attention(attn: Any, config: Any, turn: Any, *, is_centred: bool = False) -> dict[str, Any]:
+    """Attention with separate projections, and norms of queries and keys where it has them."""
+    return {
+        "qkv": fuse([attn.q_proj, attn.k_proj, attn.v_proj]),
+        "out": linear_of(attn.o_proj),
+        "q_norm": norm_of(attn.q_norm, is_centred=is_centred) if hasattr(attn, "q_norm") else None,
+        "k_norm": norm_of(attn.k_norm, is_centred=is_centred) if hasattr(attn, "k_norm") else None,
+        **heads(attn, config, turn),
+    }
+
+
+def heads(attn: Any, config: Any, turn: Any) -> dict[str, Any]:
+    """The numbers of heads, and how they attend."""
+    return {
+        "num_heads": config.num_attention_heads,
+        "num_kv_heads": config.num_key_value_heads,
+        "head_dim": head_dim_of(config),
+        "scale": float(attn.scaling),
+        "softcap": getattr(config, "attn_logit_softcapping", None),
+        "turn": turn,
+    }
+
+
+def head_dim_of(config: Any) -> int:
+    """Numbers of one head."""
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+def window_of(config: Any, index: int) -> int | None:
+    """The sliding window of a layer; None: it attends to all."""
+    window: int | None = getattr(config, "sliding_window", None)
+    layer_types = getattr(config, "layer_types", None)
+    return window if not layer_types or layer_types[index] == "sliding_attention" else None
+
+
+def activation_of(config: Any, module: Any) -> Any:
+    """The activation of the feed-forward network: one that kernels know, or the module's own."""
+    name = getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", "")
+    return _ACTIVATIONS.get(str(name), module)
+
+
+class NoTurn:
+    """RoPE of a layer without positions: every angle is 0, so that the same kernels serve it."""
+
+    def __init__(self, head_dim: int) -> None:
+        self._head_dim = head_dim
+
+    def __call__(self, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines, (batch, n, head_dim) of the type of `states`."""
+        ones = torch.ones(*positions.shape, self._head_dim, dtype=states.dtype, device=states.device)
+        return ones, torch.zeros_like(ones)
+
+
+def mixer_of(module: Any, cache: str) -> Mix:
+    """`RecurrentLayer.mix` by a module of transformers that keeps its state in what it is given as `cache`."""
+
+    def mix(hidden: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        held = _Held(*state)
+        return module(hidden, **{cache: held}), held.parts
+
+    return mix
+
+
+class _Held:
+    """The state of one layer, as transformers' modules ask their cache for it; the tensors given stay as they are."""
+
+    def __init__(self, *parts: Tensor) -> None:
+        self.parts = list(parts)
+
+    def is_recording_past(self, layer_idx: int) -> bool:
+        """True, so that a single token, too, goes through `update_conv_state`, and nothing is written in place."""
+        return True
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor:
+        return self.parts[0]
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor:
+        return self.parts[1]
+
+    def update_conv_state(self, new: Tensor, layer_idx: int, conv_kernel_size: int) -> Tensor:
+        """The last inputs with the new ones after them, (batch, channels, n)."""
+        whole = torch.cat((self.parts[0], new), dim=-1)
+        self.parts[0] = whole[..., -conv_kernel_size:]
+        return whole
+
+    def update_recurrent_state(self, new: Tensor, layer_idx: int) -> None:
+        self.parts[1] = new

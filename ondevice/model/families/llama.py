@@ -1,0 +1,34 @@
+"""Adapter of the families that are built as Llama is: separate projections, and a norm before each half of a layer.
+
+Qwen3 norms queries and keys; Mistral and Qwen2 may have windows; some layers of SmolLM3 know no positions; Ministral 3
+scales queries that stand far from the beginning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ondevice.model.families.common import NoTurn, attention, head_dim_of, llama_halves, window_of
+from ondevice.model.families.parts import AttentionLayer, QueryScale
+
+
+def llama_layers(model: Any) -> list[AttentionLayer]:
+    """The layers of a Llama, Mistral, Ministral 3, Qwen2, Qwen3 or SmolLM3."""
+    config, body = model.config, model.model
+    turns = [NoTurn(head_dim_of(config)), body.rotary_emb]  # of layers without positions, and with
+    with_positions = getattr(config, "no_rope_layers", None) or [1] * len(body.layers)
+    return [
+        AttentionLayer(
+            **llama_halves(layer, config),
+            **attention(layer.self_attn, config, turns[with_positions[index]]),
+            query_scale=_query_scale(config),
+            sliding_window=window_of(config, index),
+        )
+        for index, layer in enumerate(body.layers)
+    ]
+
+
+def _query_scale(config: Any) -> QueryScale | None:
+    rope: dict[str, Any] = config.rope_parameters
+    beta = rope.get("llama_4_scaling_beta")
+    return QueryScale(beta, rope["original_max_position_embeddings"]) if beta else None

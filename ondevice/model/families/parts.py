@@ -1,0 +1,202 @@
+"""Parts of a causal language model as plain callables and numbers, layer by layer, each with its kind.
+
+A layer's kind says what it keeps of the tokens before: slots of the pot, or a state of fixed size of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import TypeGuard
+
+import torch
+from torch import Tensor
+
+from ondevice.kernels.int4 import Int4Weight
+from ondevice.kernels.norm import RMSNorm
+from ondevice.kernels.packed import PackedWeight
+from ondevice.kernels.projection import project
+
+Op = Callable[[Tensor], Tensor]
+# The parts of a state by name: type (None: the model's) and size for each text.
+Sizes = Mapping[str, tuple[torch.dtype | None, tuple[int, ...]]]
+Mix = Callable[[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]
+# (hidden_states, position_ids) -> cosines and sines, each (batch, n, rotary_dim), as modules of transformers give them.
+Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A plain linear projection, weight (out_features, in_features)."""
+
+    weight: Tensor | PackedWeight | Int4Weight
+    bias: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return project(x, self.weight, self.bias)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """The pieces of a decoder layer around what mixes its tokens. Optional ones are None where the family has none.
+
+    `gate_up` gives (..., 2 * intermediate_size).
+    """
+
+    input_norm: RMSNorm
+    post_attention_norm: RMSNorm | None = None
+    mlp_norm: RMSNorm
+    gate_up: Op
+    intermediate_size: int
+    activation: Op
+    down: Op
+    post_mlp_norm: RMSNorm | None = None
+
+    def state_sizes(self, num_slots: int) -> Sizes:
+        """The parts of the state that it keeps beside a pot of so many slots; none where its tokens lie in those."""
+        return {}
+
+    @property
+    def linears(self) -> dict[str, Linear]:
+        """The projections that are plain products, by name."""
+        fields = {"qkv": "qkv", "out": "out", "gate, up": "gate_up", "down": "down"}
+        named = {name: getattr(self, field, None) for name, field in fields.items()}
+        return {name: op for name, op in named.items() if isinstance(op, Linear)}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryScale:
+    """Factors on queries that grow with the position, 1 at the first `period` of them (Llama 4, Ministral 3)."""
+
+    beta: float
+    period: int
+
+    def __call__(self, positions: Tensor) -> Tensor:
+        """Positions (...) -> float32 (...)."""
+        return 1 + self.beta * torch.log1p(torch.floor(positions / self.period))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionLayer(Layer):
+    """A layer whose keys and values lie in the pot.
+
+    `qkv` gives (..., (num_heads + 2 * num_kv_heads) * head_dim); where it `is_gated`, twice as many rows for each query
+    head: its query, and what its output is multiplied by, after a sigmoid. `turn` is its RoPE. `sliding_window` limits
+    attention to that many last positions. `softcap` caps its scores.
+    """
+
+    qkv: Op
+    out: Op
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+    turn: Turn
+    q_norm: RMSNorm | None = None
+    k_norm: RMSNorm | None = None
+    is_gated: bool = False
+    query_scale: QueryScale | None = None
+    sliding_window: int | None = None
+    softcap: float | None = None
+
+    @property
+    def num_plain(self) -> float:
+        """The first positions, at which a query sees all positions before it, and nothing scales it."""
+        window = inf if self.sliding_window is None else self.sliding_window
+        return window if self.query_scale is None else min(window, self.query_scale.period)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowLayer(AttentionLayer):
+    """A layer of attention that keeps the last tokens of its window by itself: they slide."""
+
+    def state_sizes(self, num_slots: int) -> Sizes:
+        """Keys before RoPE and values of the last tokens, the newest at the end."""
+        assert self.sliding_window is not None
+        size = (self.num_kv_heads, min(self.sliding_window, num_slots), self.head_dim)
+        return {"keys": (None, size), "values": (None, size)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentLayer(Layer):
+    """A layer that folds each token into a state of fixed size.
+
+    `mix` takes hidden states (batch, n, hidden_size) and the state before them, and gives as many hidden states and the
+    state after them, whose parts `sizes` describes; zeros are the state before any token.
+    """
+
+    mix: Mix
+    sizes: Sizes
+
+    def state_sizes(self, num_slots: int) -> Sizes:
+        return self.sizes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvLayer(RecurrentLayer):
+    """A layer whose state is the last inputs of a short convolution."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParts:
+    """The pieces of a causal language model around its layers.
+
+    `all_layers` are of any kind; `layers` are those that the pot has slots for, alike but for their RoPE and window:
+    what follows them is of the first of those.
+    `lm_head` is the weight (vocab_size, hidden_size), which bitsandbytes never quantises, and which is packed with the
+    others; `logit_softcap` caps its logits. `max_positions` are those that the model was trained for. `devices` are
+    those of all layers, where what they keep is, too; all else is on `device`.
+    """
+
+    embed: Op
+    all_layers: tuple[Layer, ...]
+    norm: RMSNorm
+    lm_head: Tensor | PackedWeight
+    hidden_size: int
+    vocab_size: int
+    max_positions: int
+    logit_softcap: float | None
+    device: torch.device
+    devices: tuple[torch.device, ...]
+    layers: tuple[AttentionLayer, ...] = field(init=False)
+    pot_devices: tuple[torch.device, ...] = field(init=False)
+    num_heads: int = field(init=False)
+    num_kv_heads: int = field(init=False)
+    head_dim: int = field(init=False)
+    scale: float = field(init=False)
+    attention_softcap: float | None = field(init=False)
+    rotary: Turn = field(init=False)
+
+    def __post_init__(self) -> None:
+        pairs = [(layer, at) for layer, at in zip(self.all_layers, self.devices, strict=True) if has_slots(layer)]
+        layers = tuple(layer for layer, _ in pairs)
+        own = {name: getattr(layers[0], name) for name in ("num_heads", "num_kv_heads", "head_dim", "scale")}
+        own |= {"layers": layers, "pot_devices": tuple(at for _, at in pairs)}
+        own |= {"attention_softcap": layers[0].softcap, "rotary": layers[0].turn}
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def has_state(self) -> bool:
+        """True if there are layers that keep a state of their own, beside the pot."""
+        return not all(map(has_slots, self.all_layers))
+
+    @property
+    def is_spread(self) -> bool:
+        """True if layers lie on several devices."""
+        return len(set(self.devices)) > 1
+
+    def norm_after(self, index: int) -> RMSNorm:
+        """The norm of a layer's output, on that norm's device: of the next layer's input, or the last one of all.
+
+        Args:
+            index: among `all_layers`.
+        """
+        is_last = index + 1 == len(self.all_layers)
+        return (self.norm if is_last else self.all_layers[index + 1].input_norm).on(self.devices[index])
+
+
+def has_slots(layer: Layer) -> TypeGuard[AttentionLayer]:
+    """True if the keys and values of a layer lie in the pot."""
+    return isinstance(layer, AttentionLayer) and not isinstance(layer, WindowLayer)

@@ -1,0 +1,238 @@
+"""One forward pass through all layers: each attends to its slots of the pot, or goes on from its own state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+import torch
+from torch import Tensor
+
+from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, observed_attention
+from ondevice.kernels.projection import rounds_activations
+from ondevice.kernels.rope import rotate, rotate_with_half_
+from ondevice.kernels.rope_attention import rope_attention
+from ondevice.model.families.parts import AttentionLayer, Layer, ModelParts, has_slots
+from ondevice.model.layer import Heads, after_attention, after_mixing, feed_forward, finish, project_heads
+from ondevice.model.one_token import attend_coded
+from ondevice.model.options import Options
+from ondevice.model.passes import Cache, Pass, PassStopped
+from ondevice.model.rotary import Angles, Rotary
+from ondevice.model.stateful import mix
+from ondevice.pot.host.hidden_tier import DroppedStates
+from ondevice.pot.memory_pot import MemoryPot
+
+
+class AttentionOptions(TypedDict):
+    """Keyword arguments of all functions of `kernels.attention`."""
+
+    mask: Tensor | None
+    scale: float
+    softcap: float | None
+
+
+class Run:
+    """One pass, and what it observes.
+
+    Args:
+        parts: of the model.
+        ropes: of all layers; None: it turns nothing.
+        dtype: of its activations.
+        pot: takes the tokens.
+        angles: of the pass.
+    """
+
+    def __init__(
+        self,
+        parts: ModelParts,
+        ropes: Sequence[Rotary | None],
+        dtype: torch.dtype,
+        pot: Cache,
+        angles: Angles,
+        options: Options,
+    ) -> None:
+        self._parts, self._ropes, self._dtype = parts, ropes, dtype
+        self._pot, self._angles, self._options = pot, angles, options
+        self._per_layer = pot.shape.pot_layers_per_layer if isinstance(pot, MemoryPot) else 1
+        self._mass, self._given, self._queries = list[Tensor](), list[Tensor](), list[Tensor]()
+        self._dropped: list[DroppedStates] = []
+        self._number = 0  # of the next layer among those that have slots
+
+    def through(self, hidden: Tensor) -> Tensor:
+        """Embeddings (batch, n, hidden_size) -> states after the final norm.
+
+        Raises:
+            PassStopped: it was stopped.
+        """
+        parts = self._parts
+        normed = parts.all_layers[0].input_norm(self._moved(hidden, parts.devices[0]))
+        for index, layer in enumerate(parts.all_layers):
+            self.stop_if_asked()
+            hidden, normed = (self._moved(part, parts.devices[index]) for part in (hidden, normed))
+            hidden, normed = self._layer(index, layer, hidden, normed)
+        return self._moved(normed, parts.device)
+
+    def committed(self, hidden: Tensor, num_staying: int) -> Pass:
+        """Count what stays in the pot, and the results of the pass."""
+        options, given = self._options, self._given
+        of_parts = [tokens for tokens in given for _ in range(self._per_layer)]
+        self._pot.commit_(num_staying, options.origin, options.num_transient, of_parts or None)
+        return Pass(hidden, self._mass, given or None, self._queries, self._dropped)
+
+    def stop_if_asked(self) -> None:
+        """Raise PassStopped if the pass is to stop."""
+        if self._options.is_stopped is not None and self._options.is_stopped():
+            raise PassStopped
+
+    def _layer(self, index: int, layer: Layer, hidden: Tensor, normed: Tensor) -> tuple[Tensor, Tensor]:
+        norm = self._parts.norm_after(index)
+        if not has_slots(layer):
+            assert isinstance(self._pot, MemoryPot)
+            native, num_transient = self._pot.native, self._options.num_transient
+            out = mix(layer, normed, native, index, num_transient, self._ropes[index])
+            return feed_forward(layer, *after_mixing(layer, hidden, out), norm)
+        number = self._number
+        self._number += 1
+        heads = self._project(number, layer, normed)
+        out, observed = self._attend_layer(number, heads)
+        if heads.gate is not None:
+            out = out * heads.gate.sigmoid()
+        self._note(heads, observed)
+        pruning = self._options.pruning
+        survivors = None if pruning is None else pruning.survivors(number, heads.rotated_query, heads.rotated_keys)
+        if survivors is not None:
+            if self._options.keeps_dropped:
+                self._drop(number, layer, hidden, out, survivors)
+            hidden, out = hidden[:, survivors], out[:, :, survivors]
+            self._angles.keep(self._moved(survivors, self._parts.device))
+        return finish(layer, hidden, out, norm)
+
+    def _project(self, number: int, layer: AttentionLayer, normed: Tensor) -> Heads:
+        first, place = self._pot.next_position[number * self._per_layer], self._parts.pot_devices[number]
+        cos, sin = (self._moved(part, place) for part in self._angles.at(number, first))
+        heads = project_heads(layer, normed, cos, sin)
+        if layer.query_scale is None:
+            return heads
+        factors = self._moved(layer.query_scale(first + self._angles.offsets), place)
+        return heads._replace(rotated_query=heads.rotated_query * factors[:, None].to(normed.dtype))
+
+    def _note(self, heads: Heads, observed: Sequence[Tensor]) -> None:
+        """Keep what the pass was asked for of one layer."""
+        options, device = self._options, self._parts.device
+        if options.keeps_queries:
+            self._queries += self._moved(heads.query, device).chunk(self._per_layer, dim=1)
+        self._mass += [self._moved(one[..., : one.shape[-1] - options.num_transient], device) for one in observed]
+        if options.pruning is not None or options.offsets is not None:
+            self._given.append(self._angles.offsets[: self._angles.offsets.shape[0] - options.num_transient])
+
+    def _drop(self, number: int, layer: AttentionLayer, hidden: Tensor, out: Tensor, survivors: Tensor) -> None:
+        """Keep the states of the tokens that pruning takes out of the pass."""
+        gone, device = _all_but(survivors, hidden.shape[1]), self._parts.device
+        states = after_attention(layer, hidden[:, gone], out[:, :, gone])[0][0]
+        where = self._angles.offsets[self._moved(gone, device)]
+        self._dropped.append(DroppedStates(number, where, self._moved(states, device)))
+
+    def _moved(self, tensor: Tensor, device: torch.device) -> Tensor:
+        """The tensor on a device, of a model that is spread; of any other it is there already."""
+        return tensor.to(device) if self._parts.is_spread else tensor
+
+    # -- attention to the pot --------------------------------------------------------------------
+
+    def _attend_layer(self, number: int, heads: Heads) -> tuple[Tensor, list[Tensor]]:
+        """Store the new tokens of one layer, and attend to what is there: (batch, num_heads, n, head_dim), and for each
+        of its layers in the pot what `_attend` observed."""
+        outs, mass, pot = list[Tensor](), list[Tensor](), self._pot
+        for layer, part in enumerate(heads.split(self._per_layer), number * self._per_layer):
+            keys, values = pot.append_(layer, part.keys, part.rotated_keys, part.values)
+            out, observed = self._attend(number, layer, part.rotated_query, keys, values)
+            outs.append(out)
+            if observed is not None:
+                mass.append(observed)
+        return outs[0] if len(outs) == 1 else torch.cat(outs, dim=1), mass
+
+    def _attend(
+        self, number: int, layer: int, query: Tensor, keys: Tensor, values: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attention of the new tokens to one layer of the pot, and the attention mass, or peak, of those observed."""
+        own, num_observed, pot = self._parts.layers[number], self._options.num_observed, self._pot
+        mask = self._mask(own, layer)
+        mask = None if mask is None else self._moved(mask, self._parts.pot_devices[number])
+        is_plain = query.shape[2] == 1 and num_observed == 0 and mask is None and own.softcap is None
+        attend = self._options.attention if is_plain else None
+        if isinstance(pot, MemoryPot) and not pot.rotated:
+            if is_plain and (pot.is_coded or not pot.halves):
+                return self._attend_as_stored(number, layer, query, keys, values, pot), None
+            keys, values = self._wide(number, layer, keys, values, pot)
+        if attend is not None:
+            return attend.attend(layer, query, keys, values, own.scale), None
+        options: AttentionOptions = {"mask": mask, "scale": own.scale, "softcap": own.softcap}
+        if query.shape[2] == num_observed == 1 and not self._options.observes_peak:
+            return observed_attention(query, keys, values, **options)
+        out = attention(query, keys, values, **options, in_bfloat16=self._rounds_activations())
+        if num_observed == 0:
+            return out, None
+        # Without a mask the observed queries are causal, as the last slots that they are.
+        options["mask"] = None if mask is None else mask[:, :, -num_observed:]
+        observed = attention_peak if self._options.observes_peak else attention_mass
+        return out, observed(query[:, :, -num_observed:], keys, **options)
+
+    def _attend_as_stored(
+        self, number: int, layer: int, query: Tensor, keys: Tensor, values: Tensor, pot: MemoryPot
+    ) -> Tensor:
+        """Attention of one token by a kernel that turns keys as it reads them."""
+        first, scale = pot.next_position[layer], self._parts.layers[number].scale
+        positions, table = self._positions(layer, pot), self._angles.table(number, first)
+        if pot.is_coded:
+            own = self._options.attention
+            attend = own.attend_coded if own is not None else attend_coded
+            return attend(layer, query, pot.coded(layer, keys.shape[2]), positions, table, scale)
+        place = self._parts.pot_devices[number]
+        cos, sin, positions = (self._moved(part, place) for part in (*table, positions))
+        return rope_attention(query, keys, values, positions, cos, sin, scale=scale)
+
+    def _wide(self, number: int, layer: int, keys: Tensor, values: Tensor, pot: MemoryPot) -> tuple[Tensor, Tensor]:
+        """Keys after RoPE, of a pot that does not store them, and values, both in the model's type."""
+        if pot.is_coded:
+            coded = pot.coded(layer, keys.shape[2])
+            keys, values = coded.wide_keys(self._dtype), coded.wide_values(self._dtype)
+        of_slots = self._angles.of_slots(number, self._positions(layer, pot), pot.next_position[layer])
+        cos, sin = (self._moved(part, self._parts.pot_devices[number]) for part in of_slots)
+        if pot.workspace is None:
+            return rotate(keys, cos, sin), values
+        used = keys.shape[2]
+        halves = pot.halves[layer][:, :, :used]
+        return rotate_with_half_(pot.workspace[:, :, :used], keys, halves, cos, sin), values
+
+    def _positions(self, layer: int, pot: MemoryPot) -> Tensor:
+        return pot.positions_with(layer, (pot.next_position[layer] + self._angles.offsets).to(torch.int32))
+
+    def _rounds_activations(self) -> bool:
+        """True if products with the weights round what they multiply: then attention may do so, too."""
+        return any(rounds_activations(linear.weight) for linear in self._parts.layers[0].linears.values())
+
+    def _mask(self, own: AttentionLayer, layer: int) -> Tensor | None:
+        """Additive mask where plain causal attention over the last slots would not do; else None.
+
+        It is needed once positions go beyond a sliding window, of which only the last `window` logical positions are
+        visible, and when several new tokens lie in slots of evicted ones. Heads differ in what they hold, so the
+        shape is (batch or 1, num_kv_heads or 1, num_tokens, num_slots).
+        """
+        pot, angles = self._pot, self._angles
+        window, first = own.sliding_window, pot.next_position[layer]
+        if window is not None and first + angles.span <= window:
+            window = None
+        if window is None and (angles.offsets.shape[0] == 1 or pot.victims is None):
+            return None
+        assert isinstance(pot, MemoryPot)
+        new = (first + angles.offsets).to(torch.int32)
+        slots = pot.positions_with(layer, new)
+        distance = new[:, None] - slots[:, :, None]
+        visible = distance >= 0
+        return additive_mask(visible if window is None else visible & (distance < window), self._dtype)
+
+
+def _all_but(index: Tensor, size: int) -> Tensor:
+    """The numbers below `size` that are not in `index` (n,) int64, rising."""
+    is_other = torch.ones(size, dtype=torch.bool, device=index.device)
+    is_other[index] = False
+    return is_other.nonzero().squeeze(1)
