@@ -134,6 +134,26 @@ def attention_peak(
     return _probabilities(folded, keys, _fold_mask(query, keys, mask), scale, softcap).amax(dim=-2)
 
 
+def head_maximum(
+    query: Tensor, keys: Tensor, *, scale: float, mask: Tensor | None = None, softcap: float | None = None
+) -> Tensor:
+    """Attention that every slot gets from each query in the head that gives it most: the token importance of
+    SpecPrefill (arXiv 2502.02789, section 3.2.2).
+
+    Args:
+        query, keys, scale, mask, softcap: as for `attention`.
+
+    Returns:
+        (batch, n, num_slots) float32.
+    """
+    batch, num_heads, num_queries, _ = query.shape
+    num_kv_heads = keys.shape[1]
+    folded = _fold(query, num_kv_heads)
+    probabilities = _probabilities(folded, keys, _fold_mask(query, keys, mask), scale, softcap)
+    shape = (batch, num_kv_heads, num_heads // num_kv_heads, num_queries, keys.shape[2])
+    return probabilities.view(shape).amax(dim=(1, 2))
+
+
 @lru_cache(maxsize=2)  # that of a pass and that of its observed queries; what is here counts for no pot
 def causal_mask(num_queries: int, num_slots: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """(1, 1, num_queries, num_slots), additive: the queries are the last slots. The same for all layers of a pass."""

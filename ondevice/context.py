@@ -15,11 +15,10 @@ from ondevice.events import MAX_NOTES, Event, HeadCounts, Ledger, PotDistilled, 
 from ondevice.model.chat import ChatParts
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel
-from ondevice.pot.depths import Depths
+from ondevice.pot.depths import Depths, count_heads, tokens_per_layer
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import Extent, highest_position
-from ondevice.pot.slot_counts import count_heads, tokens_per_layer
 from ondevice.speculator.speculator import Speculator
 from ondevice.stage_clock import StageClock
 
@@ -42,7 +41,7 @@ class Context:
         host: host memory for evicted and pruned tokens; None: there is none.
         spans: document tokens still to be read, [start, stop); `UNTIL_END` is the stop of an open stream.
         num_read: document tokens that went through the model.
-        num_skipped: document tokens that policy `truncate` leaves out, and those that the speculator skipped.
+        num_skipped: document tokens that the speculator skipped.
         num_cycles: distillations so far.
         depths: how many layers each document token got to.
         last_distilled: the last distillation, also where reading was stopped before it was reported.
@@ -123,14 +122,12 @@ class Context:
     def extent(self) -> Extent:
         """Bounds of the numbers in the pot and the tiers of this document, as far as it is read."""
         num_tokens, num_layers, known = self.num_positions, self.depths.num_layers, self.depths.state
-        start, stop = self.left_out
         depths: Tensor | None = None
-        if known.size or start < stop:
+        if known.size:
             depths = torch.full((num_tokens,), num_layers, dtype=torch.int16)
             depths[: known.size] = torch.from_numpy(known.astype(np.int16))
             if not self.config.spec.skips:  # what was read while nothing was pruned got through
                 depths[depths == 0] = num_layers
-            depths[start:stop] = 0
         highest = highest_position(
             self.config.pot, self.tokens.num_tokens, len(self.chat.prefix), self.loaded.max_positions
         )
@@ -149,11 +146,6 @@ class Context:
     def holds_all(self) -> bool:
         """True if all of the document is read, and every head of every layer still holds every token of it."""
         return not self.spans and not self.num_cycles and not self.num_skipped and not self.depths.state.size
-
-    @property
-    def left_out(self) -> tuple[int, int]:
-        """The document tokens [start, stop) that policy `truncate` does not read."""
-        return left_out(self.config, len(self.chat.prefix), self.tokens.num_tokens)
 
     @property
     def num_positions(self) -> int:
@@ -205,9 +197,3 @@ class Context:
             num_pages_without_text=len(tokens.notes),
             skipped_per_page=() if self.speculator is None else tokens.count_by_page(self.depths.skipped),
         )
-
-
-def left_out(config: EngineConfig, num_prefix: int, num_tokens: int) -> tuple[int, int]:
-    """The tokens [start, stop) of a document that policy `truncate` does not read: the middle that does not fit."""
-    half = (config.pot.capacity - config.pot.reserve - num_prefix) // 2
-    return (half, num_tokens - half) if config.pot.method.skips_middle and 2 * half < num_tokens else (0, 0)

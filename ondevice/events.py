@@ -57,7 +57,7 @@ class Ledger:
     `tokens_read = tokens_kept + tokens_evicted + tokens_pruned`. `tokens_total` is what is known so far
     while a stream is still open. `slots_used` of `slots_capacity` are slots of an average head.
     `tokens_pruned` did not get through all layers (SlimInfer) and are held nowhere any more; `tokens_evicted` got
-    through. `tokens_skipped` were never given to the model: by policy `truncate`, or because a speculator let others
+    through. `tokens_skipped` were never given to the model: because a speculator let others
     through; `skipped_per_page` counts those of each page, (page, tokens), up to the cursor, where there is a
     speculator. `kept_per_layer[l]` counts the document tokens that some head of layer `l` holds,
     `pruned_per_layer[l]` those that were read and never got to it. `pages_without_text` lists the first `MAX_NOTES` of

@@ -51,7 +51,7 @@ class Contender:
     Attributes:
         label: in tables and pictures.
         config: its settings, from those given and the number of slots.
-        reads: the whole text, the passages that a retriever finds for each question, or nothing.
+        reads: the whole text, both ends of it, the passages that a retriever finds for each question, or nothing.
         is_full: it takes a slot for every token, whatever that comes to.
         in_bytes_of: the budget is that of a pot as this, and it has as many slots as take the same bytes.
     """
@@ -147,7 +147,7 @@ CONTENDERS: dict[str, Contender] = {
         "pot and host tier", lambda config, budget: _pot(config, budget, config.tier.budget_bytes or TIER_BYTES)
     ),
     "full": Contender("full KV", lambda config, budget: _plain(config, budget, "full"), is_full=True),
-    "truncation": Contender("truncation", lambda config, budget: _plain(config, budget, "truncate")),
+    "truncation": Contender("truncation", lambda config, budget: _plain(config, budget, "full"), reads="ends"),
     "bm25": Contender("BM25 passages", lambda config, budget: _plain(config, budget, "full"), reads="bm25"),
     "minilm": Contender("MiniLM passages", lambda config, budget: _plain(config, budget, "full"), reads="minilm"),
     "infinipot-published": Contender("InfiniPot as published", _as_published),
@@ -308,6 +308,12 @@ def _scorer(kind: str, texts: Sequence[str], on_progress: Progress) -> Callable[
         return closeness
     words = BM25(texts).scores
     return lambda question: fused([words(question), closeness(question)])
+
+
+def both_ends(text: str, num_tokens: int, encode: Encode) -> str:
+    """The first and the last tokens of a text, so many together; all of a text that is no longer."""
+    spans, half = encode(text)[1], max(num_tokens // 2, 1)
+    return text if len(spans) <= 2 * half else text[: spans[half - 1, 1]] + text[spans[-half, 0] :]
 
 
 def text_document(name: str, parts: Sequence[str]) -> Document:

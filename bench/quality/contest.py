@@ -20,6 +20,7 @@ from ondevice.session.session import Session
 from ondevice_bench.quality.contenders import (
     CONTENDERS,
     Retriever,
+    both_ends,
     config_of,
     fits_whole,
     room_for_text,
@@ -191,9 +192,11 @@ def _sit(
         try:
             if session is None or retriever is not None:
                 body = {"text": exam.body, "nothing": ""}.get(reads)
-                if body is None:
+                room = max(room_for_text(setup.engine, config) - num_around, 1)
+                if reads == "ends":
+                    body = both_ends(exam.body, room, encode)
+                elif body is None:
                     retriever = retriever or Retriever(reads, exam.body, encode, setup.report)
-                    room = max(room_for_text(setup.engine, config) - num_around, 1)
                     if not (body := retriever.find(asked.query, room, asked.references)):
                         continue  # no passage is the right one
                 session = None  # its memory goes before another one takes as much

@@ -169,7 +169,7 @@ def _names(options: Any) -> tuple[str, ...]:
 def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
     config = given()
     for name in _names(options):
-        if name != ASKED and (CONTENDERS[name].reads != "text" or name in ("full", "truncation")):
+        if name != ASKED and (CONTENDERS[name].reads != "text" or name == "full"):
             raise ConfigError(f"--contenders holds {name}, which distils nothing", fix="Name policies or pot.")
     budget_of(config, options.budget)
     return recall_config(config)

@@ -102,7 +102,7 @@ def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
     config = given()
     names = _chosen(options)
     for name in names:
-        if CONTENDERS[name].reads != "text" or name == "truncation":
+        if CONTENDERS[name].reads != "text":
             raise ConfigError(f"--contenders holds {name}, which does not read on", fix="Name policies, pot or full.")
     budget_of(config, options.budget)
     if config.pot.reserve < AHEAD:

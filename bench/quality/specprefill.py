@@ -141,7 +141,7 @@ def _plain(engine: Engine, document: Document, keeps: Sequence[int]) -> Iterator
     num_tokens = session.context.tokens.num_tokens
     yield FULL, 100, session
     for keep in keeps:
-        yield TRUNCATION, keep, _read(engine.session(_truncated(config, num_tokens * keep // 100)), document)
+        yield TRUNCATION, keep, _truncated(engine.session(config), document, num_tokens * keep // 100)
 
 
 def _readings(
@@ -166,12 +166,16 @@ def _readings(
             yield f"SpecPrefill {spec_variant(variant)}", keep, session
 
 
-def _truncated(config: EngineConfig, num_tokens: int) -> EngineConfig:
-    """Policy `truncate` with so many tokens, the first half of them and the last."""
-    pot = config.pot
-    num_kept = min(pot.num_kept, num_tokens - 1)
-    pot = replace(pot, policy="truncate", capacity=num_tokens + pot.reserve, num_kept=num_kept)
-    return replace(config, pot=pot, spec=SpecConfig())
+def _truncated(session: Session, document: Document, num_tokens: int) -> Session:
+    """A session that has read so many tokens of a document, the first half of them and the last."""
+    for _ in session.open(document):
+        pass
+    context, half = session.context, num_tokens // 2
+    total = context.tokens.num_tokens
+    context.spans, context.num_skipped = [(0, half), (total - half, total)], total - 2 * half
+    for _ in session.resume():
+        pass
+    return session
 
 
 def _read(session: Session, document: Document) -> Session:

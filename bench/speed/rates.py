@@ -114,7 +114,7 @@ def known_rates(plan: Plan, device: str) -> Rates | None:
 
 
 def _pot_layers_per_layer(plan: Plan) -> int:
-    return plan.foreseen_shape(None if not plan.config.pot.method.needs_length else 1).pot_layers_per_layer
+    return plan.foreseen_shape(None if not plan.config.pot.method.keeps_all else 1).pot_layers_per_layer
 
 
 def _timed_decoder(plan: Plan) -> Decoder:

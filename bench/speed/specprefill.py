@@ -139,7 +139,7 @@ class _Skimmed:
         self._ids, self._question = _prompt(pair.main, num_tokens)
         reserve = _QUESTION_TOKENS + spec.num_lookahead
         pot = PotConfig(
-            policy="truncate",  # nothing is evicted, and nothing is to be observed for it
+            policy="full",  # nothing is evicted, and nothing is to be observed for it
             capacity=num_tokens + reserve,
             num_kept=num_tokens // 2,
             reserve=reserve,
@@ -148,7 +148,7 @@ class _Skimmed:
         self._speculator = Speculator(
             pair.speculator, pot, spec, prompt=self._question, prefix=(), eos_ids=frozenset(), seed=0
         )
-        self._speculator.begin(None)
+        self._speculator.begin(num_tokens)
         self._pot = pair.main.new_pot(num_tokens + _QUESTION_TOKENS)
 
     def __call__(self) -> None:

@@ -31,8 +31,8 @@ def filled_tier(engine: Engine, config: TierConfig, num_tokens: int) -> HostTier
     """A tier for a document of so many tokens, all of whose keys and values are in it."""
     decoder = engine.decoder
     shape = decoder.pot_shape(engine.config.pot.capacity)
-    budget = HostMemory.most_bytes_of(shape, TierConfig(10**15, config.dtype), decoder.dtype, None, num_tokens)
-    tier = HostTier(shape, budget, dtype=decoder.dtype, stored=config.dtype)
+    budget = HostMemory.most_bytes_of(shape, TierConfig(10**15), None, num_tokens)
+    tier = HostTier(shape, budget, dtype=decoder.dtype)
     generator = torch.Generator().manual_seed(engine.config.seed)
     for first in range(0, num_tokens, _STEP):
         origin = torch.arange(first, min(first + _STEP, num_tokens), dtype=torch.int32)

@@ -15,15 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from ondevice.kernels.cpu import byte_vectors
-from ondevice.kernels.cpu.packed_walk import (
-    COUNTER_BYTES,
-    FEW,
-    MANY,
-    PACKED_ADDRESSES,
-    PACKED_SIZES,
-    ROUND,
-    compiled,
-)
+from ondevice.kernels.cpu.packed_walk import COUNTER_BYTES, FEW, MANY, PACKED_ADDRESSES, PACKED_SIZES, ROUND, compiled
 from ondevice.kernels.cpu.threads import prepare_helpers, run_in_threads
 from ondevice.kernels.packed import TILE_ROWS, Format, PackedRows, PackedWeight
 from torch import Tensor

@@ -66,8 +66,7 @@ def _versions() -> Iterator[Finding]:
 def _machine() -> Iterator[Finding]:
     import psutil
 
-    from ondevice.machine.facts import describe_machine
-    from ondevice.machine.graphics import look
+    from ondevice.machine.facts import describe_machine, look
     from ondevice.machine.memory import free_memory_bytes
     from ondevice.model.loading.placement import choose_device
     from ondevice.planning.machines import this_machine

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from ondevice.machine.graphics import Graphics
+    from ondevice.machine.facts import Graphics
 
 State = Literal["good", "missing", "advice", "failure"]
 _BUILT_FOR = re.compile(r"(sm|compute)_(\d+)(\d)")

@@ -9,11 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from ondevice.config.setting import SHARE, SOME_SHARE, Check, Control, at_least, check_each, require, setting
-
-TierDtypeName = Literal["int8", "stored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,6 @@ class TierConfig:
         form=Control(11, "MB beside the pot, at most, for what it evicts. Default {default}; with 0, what is evicted "
                          "is gone. A question brings back what it needs. Takes effect at the next reading.",
                      low=0, per=1e-6))
-    dtype: TierDtypeName = setting("int8", "How it is kept; stored: as in the pot.")
     max_tokens: int = setting(  # into each head
         1024, "Tokens that a question brings back, at most.", option="--bring-back", answers=True,
         check=at_least(1, "token"))

@@ -35,8 +35,7 @@ class Policy:
             others evenly, as published.
         scores_once: each token is scored by itself, and no pass is needed for it: a pot may be distilled often, and
             keep nearly all that it has room for.
-        keeps_all: the pot has a slot for every token, and grows with the document.
-        skips_middle: of what does not fit into the pot only both ends are read.
+        keeps_all: the pot has a slot for every token, and grows with the document, whose length must be known.
     """
 
     name: str
@@ -50,7 +49,6 @@ class Policy:
     shares: SlotShares = "even"
     scores_once: bool = False
     keeps_all: bool = False
-    skips_middle: bool = False
 
     @property
     def is_offered(self) -> bool:
@@ -66,11 +64,6 @@ class Policy:
         """The ways to share out its slots: not by head if it looks at the heads of a layer together."""
         may_differ = self.distills and (self.keeps_per_head or self.observes == "nothing")
         return ("even", "by-head") if may_differ else ("even",)
-
-    @property
-    def needs_length(self) -> bool:
-        """True if the document's length must be known before it is read: such a policy cannot read a stream."""
-        return self.keeps_all or self.skips_middle
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +94,6 @@ POLICIES = {
             novelty="share",
             keeps_per_head=True,
             shares="by-head",
-        ),
-        Policy(
-            "truncate",
-            label="truncation",
-            choice="Both ends, skip the middle",
-            skips_middle=True,
         ),
         Policy(
             "full",

@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from ondevice.config.policies import (
-    DECODE_POLICIES,
-    POLICIES,
-    DecodePolicy,
-    Policy,
-)
+from ondevice.config.policies import DECODE_POLICIES, POLICIES, DecodePolicy, Policy
 from ondevice.config.preset import AS_SET, PRESETS
 from ondevice.config.setting import SHARE, Check, Control, at_least, check_each, require, setting
 

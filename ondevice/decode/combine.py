@@ -56,10 +56,6 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
             "Attention does not end early in layers with a sliding window once the text is longer than the window.",
         ),
         (
-            config.tier != TierConfig() and wants_host and not has_evicted and config.pot.method.skips_middle,
-            f"The host tier stays empty: what policy {config.pot.policy} leaves out was never read.",
-        ),
-        (
             model.has_state
             and has_evicted
             and (config.tier != TierConfig() or not config.generation.num_passage_tokens),

@@ -24,7 +24,7 @@ from ondevice.pot.host.hidden_tier import DroppedStates
 from ondevice.pot.host.retrieve import CLOSE_LOOK, COVERAGE, FOLLOWING, rank_blocks
 from ondevice.pot.host.swapping import bring_back
 from ondevice.pot.undo import UndoLog
-from ondevice.search.blocks import blocks_sharing_words
+from ondevice.search.bm25 import blocks_sharing_words
 
 OVERLAP = 0.9  # from which on nothing is swapped while an answer is written: the gamma of algorithm 1
 RECENT_TOKENS = 16  # of the answer, that are asked what they look for

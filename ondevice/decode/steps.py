@@ -1,4 +1,4 @@
-"""Steps of an answer: each object has one `next(token)`, the state after one more token of the answer.
+"""Steps of an answer: each object has one `next(token)`, the state after one more token; and the choice of that token.
 
 `PlainStep` runs the model. `OverwritingStep` makes room for its token first, `SwappingStep` looks now and then whether
 other blocks should be in the pot; each of them goes around another step.
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ondevice.config import GenerationConfig
 from ondevice.decode.host_recall import RECENT_TOKENS, HostRecall
-from ondevice.decode.sampling import sample
 from ondevice.decode.termination import RunTimeTermination
 from ondevice.events import TokensRecalled
 from ondevice.model.decoder import Decoder
@@ -187,3 +186,26 @@ class SwappingStep:
         out = self._read_again([*self._ids, *self._written])
         self._clock.book("revival")
         return out
+
+
+def sample(logits: Tensor, *, temperature: float, top_p: float, generator: torch.Generator) -> Tensor:
+    """Choose one token per row.
+
+    Args:
+        logits: (batch, vocab_size).
+        temperature: 0 is greedy.
+        top_p: the smallest set of tokens whose probabilities reach this share takes part; at least one does.
+        generator: on the device of `logits`.
+
+    Returns:
+        (batch,), int64.
+    """
+    if temperature == 0:
+        return logits.argmax(dim=-1)
+    chances = (logits.float() / temperature).softmax(dim=-1)
+    if top_p < 1:
+        ranked, order = chances.sort(dim=-1, descending=True)
+        before = ranked.cumsum(dim=-1) - ranked
+        ranked = ranked.masked_fill(before >= top_p, 0.0)
+        chances = torch.zeros_like(chances).scatter(-1, order, ranked)
+    return torch.multinomial(chances, 1, generator=generator).squeeze(-1)

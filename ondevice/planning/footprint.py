@@ -156,7 +156,7 @@ class MemoryPlan:
 
     def _footprint(self, plan: Plan) -> Footprint:
         tokens = self._num_tokens
-        if tokens is None and plan.config.pot.method.needs_length:
+        if tokens is None and plan.config.pot.method.keeps_all:
             plan.require_length(None)
         passes = activations(plan, self.machine.device, tokens)
         return Footprint(

@@ -249,7 +249,6 @@ class Reader:
 
     def _account(self, part: Part, num_tokens: int, seconds: float) -> TokensRead:
         context = self._context
-        left_out = context.left_out  # counted as skipped from the beginning on, and chosen by no speculator
         return TokensRead(
             num_read=context.num_read,
             num_total=context.tokens.num_total,
@@ -258,7 +257,7 @@ class Reader:
             seconds=seconds,
             num_cached=context.pot.by_layer(context.pot.num_cached),
             capacity=max(context.pot.by_layer(context.pot.capacities)),
-            num_skipped=context.num_skipped - (left_out[1] - left_out[0]),
+            num_skipped=context.num_skipped,
         )
 
     def _distill(self, mass: list[Tensor], queries: Sequence[Tensor]) -> list[Event]:

@@ -40,8 +40,6 @@ def restore_reader(reader: Reader, context: Context, state: Mapping[str, Tensor]
         DamagedPot: no reading of this document leaves that state.
     """
     cursor, decoder = context.num_positions, context.decoder
-    # What a policy leaves out before the cursor was not read.
-    last = context.left_out[0] if context.left_out[1] == cursor > 0 else cursor
     novelty, words = ({name.removeprefix(kind): part for name, part in state.items() if name.startswith(kind)}
                       for kind in (_NOVELTY, _WORDS))  # fmt: skip
     rest = {name: part for name, part in state.items() if not name.startswith((_NOVELTY, _WORDS))}
@@ -50,7 +48,7 @@ def restore_reader(reader: Reader, context: Context, state: Mapping[str, Tensor]
     def ids(start: int, stop: int) -> Tensor:
         return decoder.ids(context.tokens.ids(start, stop))
 
-    reader.novelty.restore(novelty, ids, last, decoder.parts.hidden_size, decoder.dtype)
+    reader.novelty.restore(novelty, ids, cursor, decoder.parts.hidden_size, decoder.dtype)
     if context.slim_steps:
         reader.words.restore(words)
     reader.chunk = _chunk(reader, context, rest)

@@ -68,7 +68,6 @@ class Selection:
             end = min(end, stop)
             is_at_end = end == stop
         ids = context.decoder.ids(tokens.ids(start, end))
-        speculator.go_on_at(start)
         maxima = speculator.read(ids, is_stopped)
         self.choose_from(maxima, start, end, context.config.spec, is_at_end=is_at_end)
         return TokensChosen(

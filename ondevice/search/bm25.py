@@ -1,4 +1,8 @@
-"""BM25: how well passages fit a question by the words that they share, rare ones first (Robertson and Zaragoza)."""
+"""BM25: how well passages fit a question by the words that they share, rare ones first (Robertson and Zaragoza).
+
+And blocks, whose mean keys blur a name that stands once in one; the name itself does not blur. Words are tokens there,
+whatever their case and the blank before them, so that no index has to be built or kept.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ondevice.search.blocks import K1, rarity
-
+K1 = 1.5  # how soon a repeated word counts no more
 B = 0.75  # how much a long passage is marked down
 _GROUPED = re.compile(r"(?<=\d)[,\u00a0\u202f](?=\d{3}\b)")  # between the digits of a thousand
 _WORD = re.compile(r"[^\W_]+")
@@ -89,3 +92,44 @@ def terms(text: str) -> Iterator[str]:
             yield from (word[i : i + 2] for i in range(max(len(word) - 1, 1)))
         else:
             yield word
+
+
+def blocks_sharing_words(
+    document: npt.NDArray[np.integer], question: npt.NDArray[np.integer], block_size: int, most: int
+) -> list[int]:
+    """Blocks of a document that have words of a question, those with the rarest first; arguments as `score_blocks`.
+
+    Args:
+        most: blocks that are named, at most.
+    """
+    scores = score_blocks(document, question, block_size)
+    best = np.argsort(-scores, kind="stable")[:most]
+    return best[scores[best] > 0].tolist()
+
+
+def score_blocks(
+    document: npt.NDArray[np.integer], question: npt.NDArray[np.integer], block_size: int
+) -> npt.NDArray[np.float64]:
+    """Word scores of each block of a document for a question, (num_blocks,); 0 where it has none of them.
+
+    Args:
+        document: (n,) words of its tokens, as `Tokenizer.words` numbers them: -1 is none.
+        question: (m,) likewise.
+    """
+    num_blocks = -(-document.size // block_size)
+    wanted = np.unique(question[question >= 0])
+    if not wanted.size:
+        return np.zeros(num_blocks)
+    found = np.minimum(np.searchsorted(wanted, document), wanted.size - 1)
+    at = np.flatnonzero(wanted[found] == document)
+    pairs, counts = np.unique(at // block_size * wanted.size + found[at], return_counts=True)
+    blocks, words = np.divmod(pairs, wanted.size)
+    weights = rarity(num_blocks, np.bincount(words, minlength=wanted.size))
+    scores = np.zeros(num_blocks)
+    np.add.at(scores, blocks, weights[words] * counts * (K1 + 1) / (counts + K1))
+    return scores
+
+
+def rarity(num_places: int, held_by: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
+    """Weights of words by the number of places that hold each, (n,)."""
+    return np.log1p((num_places - held_by + 0.5) / (held_by + 0.5))

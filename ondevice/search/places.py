@@ -1,4 +1,5 @@
-"""Places that a question names: pages, sections, the beginning or end of the text; and what is known of a file as such.
+"""Places that a question names: pages, sections, the beginning or end of the text, all of it; and what is known of a
+file as such.
 
 No model has to find these, so that none can miss them.
 """
@@ -33,8 +34,18 @@ _ABOUT_FILE = re.compile(
     r"|\bname of (?:this|the) (?:file|document)\b|\bwie viele (?:seiten|folien)\b",
     re.IGNORECASE,
 )
-
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
+_TEXT = r"(?:document|text|paper|book|article|report|contract|story|novel|file|letter|manual|page|chapter|section|it)"
+_WHOLE = re.compile(
+    r"\bsummar|\boverview\b|\boutline\b|\bgist\b|\btl;? ?dr\b|\bin (?:short|brief|a nutshell)\b|\btakeaways?\b"
+    r"|\b(?:main|key|central|overall) (?:idea|point|topic|theme|argument|finding|message|purpose|conclusion)s?\b"
+    rf"|\bwhat (?:is|are|was|does) (?:this|the|that)? ?{_TEXT}s? (?:about|all about|talk about|deal with|say|cover)\b"
+    r"|\b(?:entire|whole) (?:document|text|paper|book|article|report|contract|story)\b"
+    r"|\b(?:list|name|enumerate|give me) (?:all|every|each)\b|\bwhat (?:has |have |was |were )?changed\b"
+    r"|\bzusammenfass|\bworum geht|\bfasse?\b.*\bzusammen\b"
+    r"|\brésum|\bde quoi parle|\bresum(?:e|en|ir|a)\b|\bde qué trata",
+    re.IGNORECASE,
+)
 
 
 def pages_named(question: str, unit: str, numbers: Sequence[int]) -> range:
@@ -114,3 +125,8 @@ def told(question: str, texts: Sequence[str], name: str, unit: str, num_pages: i
 def _heading(numbers: Sequence[int], text: str, start: int) -> re.Match[str] | None:
     """The first line at or after a character that begins with the number of a section."""
     return re.compile(_HEADED.format(r"\.".join(map(str, numbers))), re.IGNORECASE).search(text, start)
+
+
+def asks_for_whole(question: str) -> bool:
+    """True if a question is about all of a text: a summary, its topic, its main points."""
+    return _WHOLE.search(question) is not None

@@ -13,7 +13,7 @@ import numpy as np
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Session
-from ondevice.telemetry.saved_history import history_of
+from ondevice.telemetry.retention_history import history_of
 from ondevice.telemetry.telemetry import STAGES
 
 
@@ -41,8 +41,7 @@ def restore_workspace(workspace: Workspace, session: Session, record: dict[str, 
     workspace.fill.extend(fill)
     telemetry = workspace.telemetry
     telemetry.num_read, telemetry.num_total = session.context.num_read, tokens.num_tokens
-    start, stop = session.context.left_out  # by policy `truncate`, which the telemetry does not count
-    telemetry.num_skipped = session.context.num_skipped - (stop - start)
+    telemetry.num_skipped = session.context.num_skipped
     telemetry.num_cycles, telemetry.num_heads_total = session.context.num_cycles, session.context.num_heads_total
     pot = session.context.pot
     telemetry.num_cached, telemetry.capacity = pot.by_layer(pot.num_cached), max(pot.by_layer(pot.capacities))

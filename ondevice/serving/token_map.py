@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from ondevice.telemetry.provenance import Provenance, Span
+from ondevice.telemetry.provenance import Provenance
 from ondevice.telemetry.retention_history import STEPS_PERCENT, RetentionHistory
 
 MAX_CELLS = 8_192  # of one answer to the browser: 57 kB
@@ -179,11 +179,5 @@ def _count_lost(
     counts[:, State.PRUNED] = count(is_pruned)
     counts[:, State.IN_HOST] = count(gone & ~is_pruned & is_inside)
     counts[:, State.EVICTED] = count(gone & ~is_pruned & ~is_inside)
-    # What is left out on purpose is known before the reading gets there.
-    ahead = np.maximum(firsts, start + len(gone)), np.maximum(lasts, start + len(gone))
-    counts[:, State.SKIPPED] = count(is_skipped) + _overlap(*ahead, seen.left_out)
+    counts[:, State.SKIPPED] = count(is_skipped)
     counts[:, State.UNREAD] = (lasts - firsts) - counts[:, 1:].sum(axis=1)
-
-
-def _overlap(firsts: npt.NDArray[np.int64], lasts: npt.NDArray[np.int64], span: Span) -> npt.NDArray[np.int64]:
-    return np.maximum(np.minimum(lasts, span[1]) - np.maximum(firsts, span[0]), 0)

@@ -20,8 +20,7 @@ from ondevice.events import Event, PotDistilled, TokensRead
 from ondevice.serving.token_map import Cells, Look, make_cells
 from ondevice.session.session import Session
 from ondevice.telemetry.provenance import Provenance, take_provenance
-from ondevice.telemetry.retention_history import RetentionHistory
-from ondevice.telemetry.saved_history import history_record
+from ondevice.telemetry.retention_history import RetentionHistory, history_record
 
 _documents = count(1)  # of all views, so that no two documents of this server share a number
 _revisions = count(1)  # of all views, so that no two states of the screen share a number

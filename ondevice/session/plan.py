@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ondevice.config import EngineConfig, SlimConfig, SlimLayer, SlotShares, SpecConfig, TierConfig
-from ondevice.context import UNTIL_END, Context, left_out
+from ondevice.context import UNTIL_END, Context
 from ondevice.decode.combine import suited
 from ondevice.errors import ConfigError, PotError
 from ondevice.kernels.codes import Frame
@@ -109,7 +109,7 @@ class Plan:
         lowered = replace(tier, budget_bytes=max(room_bytes, 0))
         shape = self._shape(1)  # the number of slots plays no part
         try:
-            HostMemory.budgets(shape, lowered, self.decoder.dtype, self._hidden_size)
+            HostMemory.budgets(shape, lowered, self._hidden_size)
         except PotError:
             return replace(tier, budget_bytes=0)
         return lowered
@@ -326,15 +326,12 @@ class Plan:
         if not self.has_host:
             return 0
         return HostMemory.most_bytes_of(
-            self.foreseen_shape(num_tokens), self.config.tier, self.decoder.dtype, self._hidden_size, num_tokens
+            self.foreseen_shape(num_tokens), self.config.tier, self._hidden_size, num_tokens
         )
 
     def spans(self, num_tokens: int | None) -> list[tuple[int, int]]:
-        """The stretches [start, stop) of the document that are read; `UNTIL_END` for a stream."""
-        if num_tokens is None:
-            return [(0, UNTIL_END)]
-        start, stop = left_out(self.config, len(self.chat.prefix), num_tokens)
-        return [(0, start), (stop, num_tokens)] if start < stop else [(0, num_tokens)]
+        """The stretches [start, stop) of the document that are to be read: all of it; `UNTIL_END` for a stream."""
+        return [(0, UNTIL_END if num_tokens is None else num_tokens)]
 
     def new_host(self, context: Context) -> HostMemory | None:
         """Host memory beside the pot of a context; None where the settings ask for none, or nothing could come back."""
@@ -345,7 +342,7 @@ class Plan:
     def require_length(self, num_tokens: int | None, where: str = "") -> None:
         """Refuse a stream, `where` names it, where the policy needs to know its length; raises PotError."""
         policy = self.config.pot.policy
-        if num_tokens is None and self.config.pot.method.needs_length:
+        if num_tokens is None and self.config.pot.method.keeps_all:
             raise PotError(
                 f"Policy {policy!r} needs to know the document's length",
                 where=where,
@@ -403,7 +400,7 @@ class Plan:
         catalyst_ids(config, self.slim_steps, self.loaded.tokenizer.encode)
         if self.has_host:
             shape = self._shape(config.pot.capacity)  # the number of slots plays no part
-            HostMemory.budgets(shape, config.tier, self.decoder.dtype, self._hidden_size)
+            HostMemory.budgets(shape, config.tier, self._hidden_size)
 
 
 def make_plan(

@@ -25,7 +25,7 @@ _GONE: dict[str, dict[str, Any]] = {
     "file": {"saved_as": "own"},
     "pot": {"reservoir": 0.0, "refits_values": False, "renews_novelty": False, "adaptive_keep": None},
     "slim": {"novelty": "survivors"},
-    "tier": {"reads_on": True, "folder": _ANY, "coverage": _ANY, "gamma": _ANY},
+    "tier": {"dtype": "int8", "reads_on": True, "folder": _ANY, "coverage": _ANY, "gamma": _ANY},
     "art": {"is_relative": True, "traversal": "importance"},
     "spec": {
         "num_restored": 0,

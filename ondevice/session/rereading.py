@@ -18,9 +18,8 @@ from ondevice.events import TokensRecalled
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import PROMPT
 from ondevice.search.bm25 import BM25
-from ondevice.search.kinds import asks_for_whole
 from ondevice.search.passages import Bounds, Passages
-from ondevice.search.places import NUMBERED, end_named, pages_named, section_named
+from ondevice.search.places import NUMBERED, asks_for_whole, end_named, pages_named, section_named
 from ondevice.session.plan import Plan
 
 Weights = npt.NDArray[np.float64]

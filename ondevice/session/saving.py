@@ -222,7 +222,7 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
     tokens.document = replace(document, pages=_pages(tokens))
     context.tokens = tokens
     context.spans = _spans(session, header.spans)
-    context.depths = Depths.restore(context.depths.num_layers, depths, _last_read(context))
+    context.depths = Depths.restore(context.depths.num_layers, depths, context.num_positions)
     context.num_read, context.num_skipped, context.num_cycles = counts.num_read, counts.num_skipped, counts.num_cycles
     _check_counts(context)
     if context.speculator is not None:
@@ -258,16 +258,9 @@ def _spans(session: Session, saved: tuple[tuple[int, int], ...]) -> list[tuple[i
     return list(saved)
 
 
-def _last_read(context: Context) -> int:
-    """Document tokens up to the last that was read; what policy `truncate` leaves out after it is not counted."""
-    start, stop = context.left_out
-    return start if context.num_positions == stop > 0 else context.num_positions
-
-
 def _check_counts(context: Context) -> None:
     """Refuse counts that are not those of the document; raises DamagedPot."""
-    start, stop = context.left_out
-    num_skipped = len(context.depths.skipped) if context.config.spec.skips else stop - start
+    num_skipped = len(context.depths.skipped) if context.config.spec.skips else 0
     num_unread = sum(last - first for first, last in context.spans)
     if context.num_skipped != num_skipped or context.num_read + num_skipped + num_unread != context.tokens.num_tokens:
         raise DamagedPot("its counts are not those of its document")

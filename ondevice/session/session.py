@@ -34,9 +34,8 @@ from ondevice.events import (
 from ondevice.machine.memory import memory_watched
 from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
-from ondevice.search.kinds import asks_for_whole
 from ondevice.search.passages import Bounds
-from ondevice.search.places import asks_which_page, told
+from ondevice.search.places import asks_for_whole, asks_which_page, told
 from ondevice.session.plan import SHORT_TEXT, Plan
 from ondevice.session.rereading import Rereading, Weights
 from ondevice.stage_clock import StageClock
@@ -109,8 +108,6 @@ class Session:
             self._allocate(total)
             self.clock.book("measure" if measures else "other")
         context.pot.expect(self.plan.num_positions(total))
-        if len(context.spans) > 1:
-            context.num_skipped = context.spans[1][0] - context.spans[0][1]
         self.reader.begin(total)
         if context.host is not None:
             context.host.expect(total)

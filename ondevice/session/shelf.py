@@ -25,10 +25,9 @@ from ondevice.events import PageNote
 from ondevice.kernels.codes import Frame
 from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.kv_tier import HostTier
-from ondevice.pot.host.tier_fields import stored_beside
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PotShape
-from ondevice.search.blocks import score_blocks
+from ondevice.search.bm25 import score_blocks
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 
@@ -244,25 +243,12 @@ def _joined_tiers(shelf: Context, contexts: Sequence[Context], firsts: Sequence[
     """The host tiers of all documents, one behind the other, as the state of one."""
     states: list[dict[str, Tensor]] = []
     for context, first in zip(contexts, firsts, strict=True):
-        for state in _tier_states(shelf, context):
-            if states and _types(state) != _types(states[0]):
-                raise PotError(
-                    "Its host tier has numbers of another type than the others",
-                    where=context.tokens.document.name,
-                    fix="Read it again with the {tier.dtype} and {pot.kv_dtype} of the others.",
-                )
-            states.append(state | {"origin": state["origin"] + first})
-    joined: dict[str, Tensor] = {
-        name: torch.cat([state[name] for state in states], dim=_ROWS) for name in _types(states[0])
-    }
+        states += [state | {"origin": state["origin"] + first} for state in _tier_states(shelf, context)]
+    vectors = states[0].keys() - {"origin", "num_written"}
+    joined: dict[str, Tensor] = {name: torch.cat([state[name] for state in states], dim=_ROWS) for name in vectors}
     joined["origin"] = torch.cat([state["origin"] for state in states], dim=1)
     joined["num_written"] = torch.stack([state["num_written"] for state in states]).sum(dim=0)
     return joined
-
-
-def _types(state: dict[str, Tensor]) -> dict[str, torch.dtype]:
-    """Of the vectors in the state of a tier."""
-    return {name: part.dtype for name, part in state.items() if name not in ("origin", "num_written")}
 
 
 def _tier_states(shelf: Context, context: Context) -> list[dict[str, Tensor]]:
@@ -283,10 +269,8 @@ def _tier_states(shelf: Context, context: Context) -> list[dict[str, Tensor]]:
 
 
 def _new_tier(shelf: Context, num_tokens: int, shape: PotShape, frame: Frame | None) -> HostTier:
-    dtype, stored = shelf.decoder.dtype, stored_beside(shape, shelf.config.tier.dtype)
-    num_rows = -(-num_tokens // UNIT_ROWS) * UNIT_ROWS
-    num_bytes = num_rows * HostTier.token_bytes(shape, dtype, stored)
-    return HostTier(shape, num_bytes, dtype=dtype, stored=stored, frame=frame)
+    num_bytes = -(-num_tokens // UNIT_ROWS) * UNIT_ROWS * HostTier.token_bytes(shape)
+    return HostTier(shape, num_bytes, dtype=shelf.decoder.dtype, frame=frame)
 
 
 def _as_on_shelf(shelf: Context, tier: HostTier) -> HostTier:

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from ondevice.config import PotConfig, SpecConfig
 from ondevice.errors import ConfigError
-from ondevice.kernels.attention import additive_mask
-from ondevice.kernels.token_importance import head_maximum
+from ondevice.kernels.attention import additive_mask, head_maximum
 from ondevice.model.decoder import Decoder
 from ondevice.pot.distill import distill
 from ondevice.pot.memory_pot import MemoryPot
@@ -123,10 +122,6 @@ class Speculator:
         if scored := self._novelty.take():
             self.opened_pot().set_novelty_(*scored)
         return maxima
-
-    def go_on_at(self, start: int) -> None:
-        """Move the cursor on to document token `start` where it is before it: policy `truncate` leaves out a middle."""
-        self.num_seen = max(self.num_seen, start)
 
     def make_room(self) -> None:
         """Distill the pot by what the prompt after the last stretch attended to."""

@@ -30,7 +30,6 @@ class Provenance:
         num_settled: tokens below this went through a distillation; those after it are all held as far as they got.
         num_cycles: distillations so far.
         num_sinks: tokens below this are never evicted.
-        left_out: tokens that are never read.
         skims: whether a speculator leaves out tokens; `depths` has those at 0.
         in_host: tokens that host memory holds a copy of.
         host_capacity: tokens that host memory has room for; 0: there is none.
@@ -48,7 +47,6 @@ class Provenance:
     num_settled: int = 0
     num_cycles: int = 0
     num_sinks: int = 0
-    left_out: Span = NOWHERE
     skims: bool = False
     in_host: Span = NOWHERE
     host_capacity: int = 0
@@ -116,7 +114,6 @@ class Provenance:
             shares = counts / (part.shape[0] * part.shape[1])
         first, last = np.searchsorted(settled, (start, stop))
         recent = np.arange(max(start, self.num_settled), max(min(stop, self.num_positions), start, self.num_settled))
-        recent = recent[(recent < self.left_out[0]) | (recent >= self.left_out[1])]
         depths = self._depths_of(recent)
         got = depths / self.num_layers if layer is None else (depths > layer).astype(float)
         tokens = np.concatenate((settled[first:last].astype(np.int64), recent[got > 0]))
@@ -139,10 +136,8 @@ class Provenance:
         return (depths > 0) & (depths <= (self.num_layers - 1 if layer is None else layer))
 
     def is_skipped(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
-        """True for each token of [start, stop) that was passed over or never will be read."""
-        is_skipped = self._depths_within(start, stop) == 0 if self.skims else np.zeros(stop - start, bool)
-        is_skipped[slice(*(max(edge - start, 0) for edge in self.left_out))] = True
-        return is_skipped
+        """True for each token of [start, stop) that was passed over."""
+        return self._depths_within(start, stop) == 0 if self.skims else np.zeros(stop - start, bool)
 
     def num_special(self) -> dict[str, int]:
         """Number of tokens in each state beside "kept" and "evicted", by its name in the map.
@@ -150,7 +145,7 @@ class Provenance:
         The host tier counts all it has a copy of, also of what the pot holds still.
         """
         pruned = np.count_nonzero((self.depths > 0) & (self.depths < self.num_layers))
-        skipped = np.count_nonzero(self.depths == 0) if self.skims else self.left_out[1] - self.left_out[0]
+        skipped = np.count_nonzero(self.depths == 0) if self.skims else 0
         host = self.in_host[1] - self.in_host[0]
         return {
             "novel": len(self.novel),
@@ -174,8 +169,7 @@ class Provenance:
         """Heads that hold a token: (num_layers, num_heads), 0 = not held, 1 = held, 2 = held because it was new."""
         grid = np.zeros((self.num_layers, self.num_heads), np.uint8)
         if self.num_settled <= token < self.num_positions:
-            is_left_out = self.left_out[0] <= token < self.left_out[1]
-            grid[: 0 if is_left_out else int(self._depths_of(np.array([token]))[0])] = 1
+            grid[: int(self._depths_of(np.array([token]))[0])] = 1
         elif self.origin.size:
             is_here = self.origin == token
             grid[is_here.any(axis=-1)] = 1
@@ -225,7 +219,6 @@ def take_provenance(context: Context) -> Provenance:
         num_settled=_num_settled(context, ranked),
         num_cycles=context.num_cycles,
         num_sinks=num_sinks,
-        left_out=context.left_out,
         skims=context.speculator is not None,
         in_host=_host_span(context),
         host_capacity=0 if context.host is None else context.host.tier.capacity,

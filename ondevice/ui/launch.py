@@ -138,11 +138,10 @@ def serving(
         from ondevice.serving.uploads import Uploads
         from ondevice.ui.app import build_app
         from ondevice.ui.map.routes import map_routes
-        from ondevice.ui.mark import MARK, mark_routes
         from ondevice.ui.page_routes import page_routes
         from ondevice.ui.panels import login_script, scripts, stylesheet
         from ondevice.ui.recording import recording_route
-        from ondevice.ui.theme import make_theme
+        from ondevice.ui.theme import MARK, make_theme, mark_routes
 
         registry, limits = Registry(), Limits()
         stack.callback(registry.close)

@@ -9,8 +9,8 @@ from ondevice.scan.account import account, pages_of
 from ondevice.scan.findings import Finding
 from ondevice.scan.prompt import ASKS_FOR_ALL, asks_for_all
 from ondevice.scan.scan import Scan
+from ondevice.serving.export import as_csv
 from ondevice.serving.workspace import Phase, Workspace
-from ondevice.ui.tables import as_csv
 
 _MOST_ROWS = 200  # of the table; the file has all
 _MOST_PLACES = 8  # of one finding in it

@@ -8,9 +8,9 @@ from typing import Any
 import gradio as gr
 
 from ondevice.serving.exchanges import one_line
+from ondevice.serving.export import as_csv
 from ondevice.serving.shelf_state import Passage, ShelfAnswered, ShelfTurn, Stage
 from ondevice.serving.visitor import Visitor
-from ondevice.ui.tables import as_csv
 
 _SHOWN = 12  # questions that are listed
 _STAGES = {

@@ -1,4 +1,4 @@
-"""Wiring of events to actions, and to Gradio's lanes.
+"""Wiring of events to actions, and to Gradio's lanes. What goes on does so without a page that is reloaded.
 
 Lanes say how many may run or stand in line at once, so that Stop never waits for the work it should stop. Who of them
 has the model is settled by the engine's own lane, which the programming interface shares.
@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import html
 import inspect
+import queue
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
 
 from ondevice.ui.actions import Actions
 from ondevice.ui.answer_actions import AnswerActions
-from ondevice.ui.detached import detached
 from ondevice.ui.form import CONVERSATION, Form, matching_size, shows, size_named
 from ondevice.ui.layout import Screen
 from ondevice.ui.library_actions import LibraryActions
@@ -32,6 +33,7 @@ QUICK_LANE: dict[str, Any] = {"concurrency_id": "quick", "concurrency_limit": 8}
 _PRIVATE = {"show_progress": "hidden", "api_visibility": "private"}
 
 _Call = Callable[..., Any]
+_T = TypeVar("_T")
 
 
 def wire(
@@ -208,3 +210,35 @@ def _wire_settings(screen: Screen) -> None:
     screen.preset.input(choose, screen.preset, sizes, **small)
     gr.on([field.input for field in sizes], matching_size, sizes, screen.preset, **small)
     catalyst.input(show_words, catalyst, form["pot.catalyst_text"], **small)
+
+
+def detached(steps: Iterator[_T]) -> Iterator[_T]:
+    """The same values, from a thread of their own, which runs to the end also where this generator is closed.
+
+    What `steps` raises is raised here, as long as a page watches.
+    """
+    made: queue.SimpleQueue[tuple[str, _T | BaseException | None]] = queue.SimpleQueue()
+    is_watched = threading.Event()
+    is_watched.set()
+
+    def work() -> None:
+        try:
+            for value in steps:
+                if is_watched.is_set():
+                    made.put(("value", value))
+        except BaseException as error:
+            made.put(("error", error))
+        else:
+            made.put(("end", None))
+
+    threading.Thread(target=work, name="action", daemon=True).start()
+    try:
+        while True:
+            kind, value = made.get()
+            if kind == "end":
+                return
+            if isinstance(value, BaseException):
+                raise value
+            yield value  # type: ignore[misc]
+    finally:
+        is_watched.clear()

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from ondevice.cli import app
 from ondevice.cli.examine_gpu import Finding, gpu_findings
-from ondevice.machine.graphics import Graphics
+from ondevice.machine.facts import Graphics
 
 GB = 10**9
 doctor = sys.modules["ondevice.cli.doctor"]  # the package has the command under this name
@@ -38,7 +38,7 @@ def reported() -> tuple[dict[str, dict[str, str]], int]:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path))
-    monkeypatch.setattr("ondevice.machine.graphics.look", Graphics)
+    monkeypatch.setattr("ondevice.machine.facts.look", Graphics)
 
 
 # -- the report ----------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ def test_failures_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failures == 0 == sum(finding["state"] == "failure" for finding in found.values())
     assert {"device", "memory", "disk", "models", "network", "port"} <= found.keys()
     assert "GPU driver" not in found, "where there is no GPU nothing is said of its driver"
-    monkeypatch.setattr("ondevice.machine.graphics.look", lambda: DESKTOP)
+    monkeypatch.setattr("ondevice.machine.facts.look", lambda: DESKTOP)
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr("ondevice.machine.memory.free_memory_bytes", lambda device=None: GB // 10)
     found, failures = reported()

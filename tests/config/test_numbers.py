@@ -21,7 +21,7 @@ from ondevice.api.routes import Api
 from ondevice.cli.options import AnswerOptions, PotOptions, numbers, takes_options
 from ondevice.cli.terminal import errors_shown
 from ondevice.config import ANSWERING, FIELDS, SETTINGS, EngineConfig, GenerationConfig, Setting, value_of, with_values
-from ondevice.decode.sampling import sample
+from ondevice.decode.steps import sample
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError, DamagedPot, PotError
 from ondevice.library.library import Library

@@ -26,7 +26,7 @@ TABLE = Path(table.__file__)
 def test_rows_are_found_by_their_names_and_name_classes_that_there_are() -> None:
     for name, row in POLICIES.items():
         assert row.name == name
-        assert row.distills == (not row.needs_length)
+        assert row.distills == (not row.keeps_all)
         policy = make_policy(PotConfig(policy=name), seed=0)
         assert isinstance(policy, RetentionPolicy) if row.distills else policy is None
     for name, rule in DECODE_POLICIES.items():
@@ -42,7 +42,7 @@ def test_why_tokens_are_kept_can_be_said_of_one_and_of_several() -> None:
 
 def test_people_are_offered_the_products_rows_and_none_of_the_laboratory() -> None:
     offered = SETTINGS["pot.policy"].offered
-    assert offered == ("infinipot", "truncate", "full", "foresight")
+    assert offered == ("infinipot", "full", "foresight")
     assert {"h2o", "random"} <= set(SETTINGS["pot.policy"].choices) - set(offered)
     assert all(POLICIES[name].scorer is None or POLICIES[name].scorer.startswith("ondevice.") for name in offered)
 

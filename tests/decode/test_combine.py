@@ -26,14 +26,6 @@ CASES = [
     ("llama", {"tier": TIER}, False, {"recalls_host"}, 0),
     ("llama", {"tier": TIER, "pot": PotConfig(policy="full")}, False, set(), 0),
     ("llama", {"tier": TIER, "pot": PotConfig(policy="full"), "slim": SlimConfig("auto")}, False, {"recalls_host"}, 0),
-    (
-        "llama",
-        {"tier": TIER, "pot": PotConfig(policy="truncate"), "slim": SlimConfig("auto")},
-        False,
-        {"recalls_host"},
-        0,
-    ),
-    ("llama", {"tier": TIER, "pot": PotConfig(policy="truncate")}, False, set(), 1),
     ("llama", {"generation": plain_generation(num_sources=3)}, False, {"names_sources"}, 0),
     ("llama", {"generation": plain_generation(num_sources=3)}, True, set(), 1),
 ]

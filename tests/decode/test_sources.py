@@ -131,7 +131,7 @@ def test_an_answer_longer_than_the_reserve_says_how_much_of_it_was_looked_at(loa
 
 def test_tokens_that_were_brought_back_are_sources_too(loaded: Any) -> None:
     slim = SlimConfig(block_size=16)
-    tier = TierConfig(budget_bytes=1 << 22, dtype="stored", max_tokens=48)
+    tier = TierConfig(budget_bytes=1 << 22, max_tokens=48)
     session = read(loaded, tier=tier, slim=slim)
     events = list(session.ask("Who lit it?", replace(session.context.config.generation, num_sources=50)))
     revived = next(event for event in events if isinstance(event, TokensRecalled))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ondevice.machine.graphics import Graphics, look
+from ondevice.machine.facts import Graphics, look
 
 
 def _write(root: Path, files: dict[str, str]) -> Path:

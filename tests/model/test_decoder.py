@@ -6,7 +6,7 @@ import pytest
 import torch
 from ondevice.kernels.rope import rows_of
 
-from ondevice.decode.sampling import sample
+from ondevice.decode.steps import sample
 from ondevice.errors import ModelError, PotError
 from ondevice.model import rotary as rotary_module
 from ondevice.model.decoder import Decoder

@@ -148,7 +148,6 @@ def test_a_whole_document_beyond_the_switch_is_answered_as_transformers_does():
         ({}, None, 60),
         ({"capacity": 90}, None, 90),
         ({"context_reset": "late"}, None, 320),
-        ({"policy": "truncate", "context_reset": "late"}, None, 60),
         ({"policy": "full"}, None, 320),
         ({}, SpecConfig(keep=0.5, layers=1, chunk_size=4), 320),
         ({"policy": "full"}, SpecConfig(keep=0.5, layers=1, chunk_size=4), 320),

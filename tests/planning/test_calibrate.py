@@ -75,17 +75,13 @@ def test_steps_are_recorded_where_all_layers_can_end_early_only(key_rotation):
         record(_read(ArtConfig()), [1] * 500)
 
 
-@pytest.mark.parametrize("policy", ["truncate", "full", "infinipot"])
+@pytest.mark.parametrize("policy", ["full", "infinipot"])
 def test_recorded_steps_are_those_of_the_end_of_what_is_read(policy):
     session = Engine(tiny_loaded(), plain_config(pot=replace(POT, policy=policy))).session()
     steps = read_and_record(session, _document(), 5, lambda *reported: None)
     assert steps[-1].num_slots == session.context.pot.num_cached[0]
     origin = session.context.pot.origin[0].unique()
     assert int(origin[-1]) == len(TEXT) - 6
-    if policy == "truncate":
-        start, stop = session.context.left_out
-        assert not bool(((origin >= start) & (origin < stop)).any())
-        assert session.context.num_read == len(TEXT) - (stop - start) - 5
     too_long = Engine(tiny_loaded(), plain_config(pot=replace(POT, policy=policy))).session()
     with pytest.raises(ConfigError, match="kept for later"):
         read_and_record(too_long, _document(TEXT[:300]), 300, lambda *reported: None)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from ondevice.kernels.codes import Frame
 from ondevice.kernels.quantize import dequantize, quantize
 
 from ondevice.config import PotConfig, SlimConfig, TierConfig
@@ -58,10 +59,9 @@ def addresses(tier):
     return [next(iter(chunk.parts.values())).data_ptr() for ring in tier._rings for chunk in ring._chunks]
 
 
-@pytest.mark.parametrize("stored", ["int8", "stored"])
-def test_a_tier_grows_up_to_its_bound_and_then_forgets_the_oldest(stored):
+def test_a_tier_grows_up_to_its_bound_and_then_forgets_the_oldest():
     budget = 400_000
-    tier = HostTier(SHAPE, budget, dtype=torch.float32, stored=stored)
+    tier = HostTier(SHAPE, budget, dtype=torch.float32)
     assert tier.nbytes == 0
     assert budget * 0.95 < tier.most_bytes <= budget
     assert tier.capacity > 600
@@ -85,10 +85,9 @@ def test_a_tier_grows_up_to_its_bound_and_then_forgets_the_oldest(stored):
     assert tier.origin(1).numel() == 0
 
 
-@pytest.mark.parametrize("stored", ["int8", "stored"])
-def test_mean_keys_are_those_of_the_places(stored):
+def test_mean_keys_are_those_of_the_places():
     """Equation 1, also while the last unit fills up and after the ring has begun again."""
-    tier = HostTier(SHAPE, 60_000, dtype=torch.float32, stored=stored)
+    tier = HostTier(SHAPE, 60_000, dtype=torch.float32)
     first = 0
     for count in (3, 9, tier.capacity - 2, 5):
         tier.offload(1, *_tokens(first, count))
@@ -98,13 +97,11 @@ def test_mean_keys_are_those_of_the_places(stored):
         torch.testing.assert_close(tier.unit_keys(1), expected, atol=0.02, rtol=0)
 
 
-@pytest.mark.parametrize("stored", ["int8", "stored"])
-def test_a_gpu_keeps_mean_keys_until_more_come(stored, monkeypatch):
+def test_a_gpu_keeps_mean_keys_until_more_come(monkeypatch):
     """Here the GPU is the CPU under another name, and what is copied there is counted."""
     copied = []
     monkeypatch.setattr(kv_tier, "to_device", lambda tensor, device: copied.append(device) or tensor)
-    tier, first, gpu = HostTier(SHAPE, 60_000, dtype=torch.float32, stored=stored), 0, torch.device("cuda", 0)
-    num_fields = 1 + (stored == "int8")
+    tier, first, gpu = HostTier(SHAPE, 60_000, dtype=torch.float32), 0, torch.device("cuda", 0)
     for count in (19, 9, tier.capacity):
         for layer in (0, 1):
             tier.offload(layer, *_tokens(first, count, seed=layer))
@@ -114,8 +111,8 @@ def test_a_gpu_keeps_mean_keys_until_more_come(stored, monkeypatch):
             for layer in (0, 1):
                 assert torch.equal(tier.unit_keys(layer, device=gpu), tier.unit_keys(layer))
                 assert torch.equal(tier.unit_keys(layer, at, gpu), tier.unit_keys(layer, at))
-        assert copied[before:].count(gpu) == 2 * num_fields
-    other = HostTier(SHAPE, 60_000, dtype=torch.float32, stored=stored)
+        assert copied[before:].count(gpu) == 2 * 2, "numbers and scales of two layers"
+    other = HostTier(SHAPE, 60_000, dtype=torch.float32)
     assert other.unit_keys(0, device=gpu).shape[1] == 0
     other.restore(tier.state(as_it_lies=True), Extent(first, first), as_it_lies=True)
     assert torch.equal(other.unit_keys(0, device=gpu), tier.unit_keys(0))
@@ -125,7 +122,7 @@ def test_a_document_lowers_the_bound_to_what_it_can_bring():
     tier = HostTier(SHAPE, 10**9, dtype=torch.float32)
     tier.expect(2999)
     assert tier.capacity == 3000
-    assert tier.most_bytes == 3000 * HostTier.token_bytes(SHAPE, torch.float32, "int8")
+    assert tier.most_bytes == 3000 * HostTier.token_bytes(SHAPE)
 
 
 def test_a_text_of_3000_tokens_takes_less_than_50_mb():
@@ -183,7 +180,7 @@ def test_rings_that_older_files_hold_as_they_lay_are_put_in_order():
 
 
 def test_blocks_are_ranked_by_the_attention_that_all_layers_pay():
-    tier = HostTier(SHAPE, 100_000, dtype=torch.float32, stored="stored")
+    tier = HostTier(SHAPE, 100_000, dtype=torch.float32)
     keys = torch.zeros(3, 40, 8)
     keys[:, 27, 0] = 3.0
     for layer in range(2):
@@ -197,8 +194,8 @@ def test_blocks_are_ranked_by_the_attention_that_all_layers_pay():
     assert {*enough} == {3, 4}
 
 
-def _full_pot(decoder, num_tokens, capacity):
-    pot = decoder.new_pot(capacity)
+def _full_pot(decoder, num_tokens, capacity, frame=None):
+    pot = decoder.allocate(decoder.pot_shape(capacity, kv_dtype="model" if frame is None else "int8"), frame)
     ids = torch.randint(0, 256, (1, num_tokens), generator=torch.Generator().manual_seed(3))
     decoder.forward(ids[:, :4], pot)
     decoder.forward(ids[:, 4:], pot, origin=torch.arange(num_tokens - 4, dtype=torch.int32))
@@ -206,14 +203,13 @@ def _full_pot(decoder, num_tokens, capacity):
 
 
 def test_tokens_that_come_back_lie_at_their_place_in_the_document():
-    """Everything evicted and brought back is as if it had never gone."""
+    """Everything evicted and brought back is as if it had never gone: what a pot has in 8 bits comes back as it was."""
     decoder = Decoder(tiny_model("llama"))
-    pot, ids = _full_pot(decoder, 44, 60)
-    whole, _ = _full_pot(decoder, 44, 60)
-    tier = HostTier(pot.shape, 10**6, dtype=torch.float32, stored="stored")
-    for layer in range(3):
-        used = slice(4, 44)
-        tier.offload(layer, pot.keys[layer][0, :, used], pot.values[layer][0, :, used], pot.origin[layer, 0, 0, used])
+    frame = Frame(*(part.expand(3, 2, 16).clone() for part in (torch.zeros(()), torch.ones(()))))
+    pot, ids = _full_pot(decoder, 44, 60, frame)
+    whole, _ = _full_pot(decoder, 44, 60, frame)
+    tier = HostTier(pot.shape, 10**6, dtype=torch.float32, frame=frame)
+    tier.offload_from(pot, slice(0, 3), slice(4, 44))
     # Every head keeps its prompt and 12 tokens of its own.
     heads = torch.stack([torch.randperm(40, generator=torch.Generator().manual_seed(i))[:12] + 4 for i in range(2)])
     index = torch.cat((torch.arange(4).expand(2, -1), heads), dim=1)
@@ -233,7 +229,7 @@ def test_tokens_that_come_back_lie_at_their_place_in_the_document():
 def test_what_lies_furthest_from_what_comes_back_makes_room():
     decoder = Decoder(tiny_model("llama"))
     pot, _ = _full_pot(decoder, 54, 60)
-    tier = HostTier(pot.shape, 10**6, dtype=torch.float32, stored="stored")
+    tier = HostTier(pot.shape, 10**6, dtype=torch.float32)
     for layer in range(3):
         tier.offload(layer, torch.randn(2, 8, 16), torch.randn(2, 8, 16), torch.arange(50, 58, dtype=torch.int32))
     bring_back(
@@ -256,7 +252,7 @@ def _bring_back(decoder, pot, tier, blocks, **options):
 def _one_head_without(decoder, tokens, capacity, num_held):
     """A pot whose second head has dropped some of the document tokens that the first one holds, and a tier of all."""
     pot, _ = _full_pot(decoder, 54, capacity)
-    tier = HostTier(pot.shape, 10**6, dtype=torch.float32, stored="stored")
+    tier = HostTier(pot.shape, 10**6, dtype=torch.float32)
     for layer in range(3):
         used = slice(4, 54)
         tier.offload(layer, pot.keys[layer][0, :, used], pot.values[layer][0, :, used], pot.origin[layer, 0, 0, used])
@@ -290,7 +286,7 @@ def test_a_head_that_has_all_of_the_tier_gives_up_nothing_for_the_others():
     """Nothing could fill a free slot of the first head: the second one overwrites what is attended to least."""
     decoder = Decoder(tiny_model("llama"))
     pot, _ = _one_head_without(decoder, range(16, 24), 100, 8)
-    tier = HostTier(pot.shape, 10**6, dtype=torch.float32, stored="stored")
+    tier = HostTier(pot.shape, 10**6, dtype=torch.float32)
     for layer in range(3):
         tier.offload(layer, torch.randn(2, 8, 16), torch.randn(2, 8, 16), torch.arange(16, 24, dtype=torch.int32))
     before, moved = _documents(pot, 0), _bring_back(decoder, pot, tier, [2])
@@ -595,8 +591,6 @@ def test_a_saved_session_brings_back_the_same(tmp_path):
     assert got[0].tokens.tolist() == expected[0].tokens.tolist()
     with pytest.raises(PotError, match="has room for"):
         load_session(_engine(TierConfig(budget_bytes=10**5)), tmp_path / "a.pot")
-    with pytest.raises(PotError, match="as int8"):
-        load_session(_engine(replace(tier, dtype="stored")), tmp_path / "a.pot")
     assert load_session(_engine(TierConfig(budget_bytes=0)), tmp_path / "a.pot").context.host is None
 
 

@@ -9,13 +9,13 @@ from ondevice.kernels.rope import rotate, signed_sine
 from ondevice.config import POLICIES, PotConfig
 from ondevice.errors import ConfigError
 from ondevice.pot.catalyst import PROMPTS, catalyst_prompt
+from ondevice.pot.depths import count_heads, tokens_per_layer
 from ondevice.pot.distill import distill
 from ondevice.pot.eviction import FixedOrder, SinkRecent, least_attended
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.policies import LayerView, make_policy
 from ondevice.pot.saved_state import Extent
 from ondevice.pot.shape import FREE, PROMPT, UNKNOWN, PotShape
-from ondevice.pot.slot_counts import count_heads, tokens_per_layer
 from ondevice.pot.undo import UndoLog
 from tests.builders.pots import check_invariants
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ondevice.search.blocks import blocks_sharing_words
+from ondevice.search.bm25 import blocks_sharing_words
 from tests.builders.models import byte_tokenizer
 
 

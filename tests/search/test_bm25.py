@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondevice.search.blocks import K1
-from ondevice.search.bm25 import BM25, B, terms
+from ondevice.search.bm25 import BM25, K1, B, terms
 
 
 def test_bm25_is_the_published_sum() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from ondevice.search.kinds import asks_for_whole
+from ondevice.search.places import asks_for_whole
 
 
 @pytest.mark.parametrize(

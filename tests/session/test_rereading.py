@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ondevice.kernels.quantize import dequantize, quantize
 
 from ondevice.config import PotConfig, TierConfig
 from ondevice.decode.attended import _layers, attended
@@ -31,7 +32,7 @@ POT = PotConfig(capacity=400, num_kept=160, reserve=160, step_size=60)
 FULL = PotConfig(policy="full", capacity=4000, num_kept=100, reserve=160)
 ATTENDED: dict[str, dict[str, Any]] = {
     "the pot holds all": {"pot": FULL},
-    "a host tier holds the rest": {"tier": TierConfig(budget_bytes=4_000_000, dtype="stored", max_tokens=64)},
+    "a host tier holds the rest": {"tier": TierConfig(budget_bytes=4_000_000, max_tokens=64)},
 }
 
 
@@ -207,7 +208,7 @@ def decoder_queries(session: Session, ids: list[int]) -> Any:
 
 
 def keys_of(session: Session, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys (num_kv_heads, m, head_dim), and the first token of each: of the tier means of eight, as many as it has."""
+    """Keys (num_kv_heads, m, head_dim), and the first token of each: of the tier means of eight, in 8 bits."""
     host, pot = session.context.host, session.context.pot
     origin = pot.origin[layer, 0, 0, : pot.num_cached[layer]].long()
     num_held = 0 if host is None else host.tier.num_held(layer)
@@ -215,7 +216,8 @@ def keys_of(session: Session, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
     keys, firsts = pot.slots.keys_at(layer, slice(0, pot.num_cached[layer]))[0][:, here], origin[here]
     if host is not None:
         held = host.tier.keys(layer, slice(0, num_held)).float().split(8, 1)
-        keys = torch.cat((*(unit.mean(1, keepdim=True) for unit in held), keys), 1)
+        means = quantize(torch.cat([unit.mean(1, keepdim=True) for unit in held], 1))
+        keys = torch.cat((dequantize(*means, torch.float32), keys), 1)
         firsts = torch.cat((torch.arange(0, num_held, 8), firsts))
     return keys, firsts
 

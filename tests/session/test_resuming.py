@@ -28,10 +28,8 @@ TEXT = "The lamp was lit at dusk, écru and bright, and burned until the morning
 WITHOUT_TIER = TierConfig(budget_bytes=0)
 BASES: dict[str, EngineConfig] = {
     "tier": plain_config(pot=POT, tier=TIER),
-    "stored": plain_config(
-        pot=replace(POT, context_reset="late"), tier=replace(TIER, dtype="stored", budget_bytes=2_000_000)
-    ),
-    "overflows": plain_config(pot=replace(POT, context_reset="late"), tier=replace(TIER, dtype="stored")),
+    "late": plain_config(pot=replace(POT, context_reset="late"), tier=replace(TIER, budget_bytes=2_000_000)),
+    "overflows": plain_config(pot=replace(POT, context_reset="late"), tier=replace(TIER, budget_bytes=60_000)),
     "pruned": plain_config(pot=POT, slim=SLIM, tier=TIER),
     "pruned-alone": plain_config(pot=POT, slim=SLIM, tier=WITHOUT_TIER),
     "by-head": plain_config(pot=replace(POT, slot_shares="by-head"), tier=WITHOUT_TIER),
@@ -39,7 +37,6 @@ BASES: dict[str, EngineConfig] = {
     "h2o": plain_config(pot=replace(POT, policy="h2o", context_reset="late"), tier=WITHOUT_TIER),
     "repeat": plain_config(pot=replace(POT, policy="repeat", reserve=110, num_kept=48), tier=WITHOUT_TIER),
     "expected": plain_config(pot=replace(POT, policy="expected"), tier=WITHOUT_TIER),
-    "truncate": plain_config(pot=replace(POT, policy="truncate")),
     "full": plain_config(pot=replace(POT, policy="full"), slim=SlimConfig("1:128,2:64", block_size=8, unit_size=4)),
     "whole": plain_config(pot=replace(POT, capacity=1024), tier=WITHOUT_TIER),
     "auto": plain_config(pot=PotConfig(step_size=60)),
@@ -134,7 +131,7 @@ def test_a_reading_is_no_saved_pot(tmp_path: Path) -> None:
         load_session(engine, tmp_path / "a.pot")
 
 
-@pytest.mark.parametrize("name", first_of("pruned", "truncate"))
+@pytest.mark.parametrize("name", first_of("pruned", "whole"))
 def test_a_reading_that_somebody_changed_is_refused_or_goes_on(name: str, tmp_path: Path) -> None:
     """Every tensor and field of a reader, changed behind the checksums: never anything but a typed error."""
     engine, session = start(BASES[name])

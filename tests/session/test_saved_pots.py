@@ -39,10 +39,8 @@ BASES: dict[str, EngineConfig] = {
     "plain": plain_config(pot=POT),
     "positions": plain_config(pot=replace(POT, context_reset="late", policy="snapkv")),
     "tier": plain_config(pot=POT, slim=SLIM, tier=TierConfig(budget_bytes=200_000, max_tokens=24)),
-    "stored": plain_config(pot=POT, tier=TierConfig(budget_bytes=200_000, dtype="stored", max_tokens=24)),
     "skims": plain_config(pot=replace(POT, reserve=110), spec=SPEC),
     "full": plain_config(pot=replace(POT, policy="full"), slim=SlimConfig("1:128,2:64", block_size=8, unit_size=4)),
-    "truncate": plain_config(pot=replace(POT, policy="truncate")),
     "stream": plain_config(pot=POT),
 }
 
@@ -118,6 +116,7 @@ def test_settings_that_no_longer_exist_may_be_in_a_file_while_they_were_off(
         ("spec", "novelty", "known", "rarity"),
         ("slim", "novelty", "survivors", "rarity"),
         ("tier", "reads_on", True, False),
+        ("tier", "dtype", "int8", "stored"),
         ("art", "is_relative", True, False),
         ("art", "traversal", "importance", "recency"),
     ]
@@ -271,7 +270,6 @@ def test_positions_do_not_size_what_they_like(pots: dict[str, SavedPot], tmp_pat
         ("tier", "tier.scales", math.nan, "no model computes"),
         ("tier", "tier.scales", 1e30, "no model computes"),
         ("tier", "tier.num_written", 2**40, "num_written"),
-        ("stored", "tier.numbers", math.nan, "no model computes"),
         ("tier", "tier.hidden.states", math.nan, "no model computes"),
         ("tier", "tier.hidden.layers", 2, "got further"),
         ("tier", "tier.hidden.layers", 7, "layers holds 7"),

@@ -76,13 +76,7 @@ def test_every_policy_reads_to_the_end_and_accounts_for_every_token(loaded, poli
     assert events[-1].ledger == ledger
     assert int((session.context.retention.dense() > 0).sum()) == ledger.tokens_kept
     distilled = [e for e in events if isinstance(e, PotDistilled)]
-    if POLICIES[policy].skips_middle:
-        assert ledger.tokens_skipped > 0
-        assert not distilled
-        half = ledger.tokens_read // 2
-        assert session.context.retention.dense()[:half].all()
-        assert session.context.retention.dense()[-half:].all()
-    elif POLICIES[policy].keeps_all:
+    if POLICIES[policy].keeps_all:
         assert ledger.tokens_kept == len(TEXT)
         assert not distilled
     else:
@@ -161,13 +155,13 @@ def test_a_stream_of_unknown_length_gives_the_same_pot(loaded):
     assert reads[-1].num_read == len(TEXT)
 
 
-@pytest.mark.parametrize("policy", [row.name for row in POLICIES.values() if row.needs_length])
+@pytest.mark.parametrize("policy", [row.name for row in POLICIES.values() if row.keeps_all])
 def test_policies_that_need_the_length_refuse_a_stream(loaded, policy):
     with pytest.raises(PotError, match="length"):
         read(engine(loaded, policy=policy).session(), stream())
 
 
-@pytest.mark.parametrize("policy", [row.name for row in POLICIES.values() if row.needs_length])
+@pytest.mark.parametrize("policy", [row.name for row in POLICIES.values() if row.keeps_all])
 def test_a_pot_that_is_never_distilled_scores_no_token(loaded, policy, tmp_path):
     session = engine(loaded, policy=policy).session()
     read(session)

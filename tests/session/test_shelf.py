@@ -154,7 +154,6 @@ def test_slots_are_shared_evenly_and_small_documents_leave_theirs_to_others() ->
         (replace(TIERED, slim=SlimConfig("1:50%,2:25%", block_size=8, unit_size=4, window=2)), "slim"),
         (replace(TIERED, tier=TierConfig(budget_bytes=0)), "was not kept"),
         (replace(TIERED, spec=SpecConfig(keep=0.5, layers=1, chunk_size=8)), "keep"),
-        (replace(TIERED, tier=replace(TIERED.tier, dtype="stored")), "another type"),
     ],
 )
 def test_a_document_that_was_read_in_another_way_is_refused(config: EngineConfig, problem: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from ondevice.kernels.token_importance import head_maximum
+from ondevice.kernels.attention import head_maximum
 
 from ondevice.config import PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents import Document, Page
@@ -63,7 +63,7 @@ def check_ledger(session):
     parts = ledger.tokens_kept + ledger.tokens_evicted + ledger.tokens_pruned
     assert parts == ledger.tokens_read
     assert parts + ledger.tokens_skipped + ledger.tokens_unread == ledger.tokens_total
-    if session.context.speculator is not None and session.context.config.pot.policy != "truncate":
+    if session.context.speculator is not None:
         assert sum(n for _, n in ledger.skipped_per_page) == ledger.tokens_skipped
 
 
@@ -220,9 +220,7 @@ def test_reading_all_that_is_chosen_equals_plain_reading_when_everything_is(load
 
 
 @pytest.mark.parametrize("chat", [True, False])
-@pytest.mark.parametrize(
-    "policy", ["infinipot", "streaming-llm", "snapkv", "tova", "sirllm", "random", "truncate", "full"]
-)
+@pytest.mark.parametrize("policy", ["infinipot", "streaming-llm", "snapkv", "tova", "sirllm", "random", "full"])
 def test_every_policy_reads_what_is_chosen_and_accounts_for_the_rest(loaded, policy, chat):
     session = engine(loaded, replace(HALF, layers=2), policy=policy, chat=chat).session()
     events = read(session)
@@ -235,16 +233,14 @@ def test_every_policy_reads_what_is_chosen_and_accounts_for_the_rest(loaded, pol
     assert 0.4 < ledger.tokens_read / sum(e.stop - e.start for e in chosen) < 0.6
     assert chosen[0].tokens[0, 0] == 0, "the sinks are read"
     reads = [e for e in events if isinstance(e, TokensRead)]
-    start, stop = session.context.left_out
-    assert (stop > start) == (policy == "truncate")
-    assert reads[-1].num_read + reads[-1].num_skipped == len(TEXT) - (stop - start)
+    assert reads[-1].num_read + reads[-1].num_skipped == len(TEXT)
     assert reads[0].num_read + reads[0].num_skipped <= chosen[0].stop, "what lies ahead is not passed"
-    if policy not in ("truncate", "full"):
+    if policy != "full":
         assert len([e for e in events if isinstance(e, PotDistilled)]) == session.context.num_cycles > 1
     speculator = session.context.speculator
     check_invariants(speculator.opened_pot(), len(TEXT))
     assert speculator.num_seen == len(TEXT)
-    if policy in ("truncate", "full"):
+    if policy == "full":
         origin = speculator.opened_pot().origin.unique()
         expected = [np.arange(e.start, e.stop) for e in chosen]
         assert origin[origin >= 0].tolist() == np.concatenate(expected).tolist()

@@ -32,7 +32,6 @@ CONFIGS = {
     "chosen": plain_config(pot=POT, spec=SPEC),
     "chosen and pruned": plain_config(pot=POT, spec=SPEC, slim=SLIM, tier=TierConfig(budget_bytes=100_000)),
     "full": plain_config(pot=PotConfig(policy="full", capacity=256, num_kept=64, reserve=96, step_size=64)),
-    "skipped": plain_config(pot=PotConfig(policy="truncate", capacity=256, num_kept=64, reserve=96, step_size=64)),
     "recent only": plain_config(pot=PotConfig(policy="streaming-llm", capacity=256, num_kept=64, reserve=96,
                                               step_size=64)),
 }  # fmt: skip

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ondevice.telemetry.retention_history import RetentionHistory
-from ondevice.telemetry.saved_history import history_of, history_record
+from ondevice.telemetry.retention_history import RetentionHistory, history_of, history_record
 from tests.telemetry.test_retention_history import distilled, readings
 
 

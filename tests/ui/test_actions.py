@@ -342,14 +342,6 @@ def test_on_a_gpu_a_host_tier_needs_room_elsewhere() -> None:
         require(config)
 
 
-def test_skipped_tokens_are_told_as_skipped(desk: Desk) -> None:
-    screen = screen_after(desk.actions.read(desk.id, desk.form | {"pot.policy": "truncate"}))
-    assert desk.workspace.session is not None
-    num_skipped = desk.workspace.session.context.num_skipped
-    assert num_skipped > 0
-    assert f"{num_skipped:,} of {len(TEXT):,} tokens were skipped" in screen["status"]["text"]
-
-
 def test_the_small_models_memory_is_told_and_asked_for(tmp_path: Path) -> None:
     engine = tiny_engine(replace(CONFIG, spec=SpecConfig(keep=0.5, layers=1)))
     desk = Desk(tmp_path, engine)

@@ -10,7 +10,7 @@ import gradio as gr
 import pytest
 from gradio.state_holder import SessionState
 
-from ondevice.ui.blocks import Blocks
+from ondevice.ui.app import Blocks
 
 Parts = list[gr.components.Component]
 Values = Callable[[Parts], Any]

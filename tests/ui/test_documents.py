@@ -12,7 +12,7 @@ import pytest
 
 from ondevice.serving.visitor import MAX_DOCUMENTS
 from ondevice.serving.workspace import Phase
-from ondevice.ui.detached import detached
+from ondevice.ui.wiring import detached
 from tests.builders.screens import Desk, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -10,13 +10,13 @@ import pytest
 from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
 from ondevice.documents.tokens import DocumentTokens
+from ondevice.serving.export import as_csv
 from ondevice.serving.job_events import Failed
 from ondevice.serving.shelf_state import Stage
 from ondevice.serving.shelving import MOST_TOGETHER, WHOLE_LIBRARY, Request, ask_several, member_of
 from ondevice.ui.layout import EACH, TOGETHER
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.shelf_actions import ShelfActions
-from ondevice.ui.tables import as_csv
 from tests.builders.models import plain_config, plain_generation, tokenised
 from tests.builders.screens import Desk, screen_after, tiny_engine
 

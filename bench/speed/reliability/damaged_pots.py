@@ -22,7 +22,7 @@ from ondevice.pot.saving import read_tensors, write_pot
 
 JSON_VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 7, 16, 255, 4096, 2**31 - 1, 2**31, 2**53, 2**63, -(2**63), 10**30, 0.5, -0.5,
-    1e308, math.nan, math.inf, "", "x", "full", "truncate", "off", "auto", "1:1", "2:50%", "9" * 400, "attacker/model",
+    1e308, math.nan, math.inf, "", "x", "full", "foresight", "off", "auto", "1:1", "2:50%", "9" * 400, "attacker/model",
     "/etc", "\ud800", "\x00", "a" * 5000, [], [1], [[]], {}, {"x": 1}, {"": None},
 ]  # fmt: skip
 WHOLE = [0, 1, -1, -2, -3, 2, 5, 100, 255, 2**15, 2**24, 2**31 - 1, -(2**31), 2**53, 2**62, -(2**63)]

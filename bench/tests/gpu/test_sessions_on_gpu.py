@@ -34,7 +34,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "default": ({}, {}, {}),
     **{
         policy: ({"policy": policy}, {}, {})
-        for policy in ("streaming-llm", "snapkv", "tova", "sirllm", "random", "full", "truncate")
+        for policy in ("streaming-llm", "snapkv", "tova", "sirllm", "random", "full")
     },
     "positions run on": ({"context_reset": "late"}, {}, {}),
     "half-cache": ({"key_rotation": "half-cache"}, {}, {}),
@@ -45,7 +45,6 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "slim": ({}, {}, {"slim": SLIM}),
     "slim, full": ({"policy": "full"}, {}, {"slim": replace(SLIM, schedule="2:50%,4:25%")}),
     "tier": ({}, {}, {"tier": TIER}),
-    "tier, as stored": ({}, {}, {"tier": replace(TIER, dtype="stored")}),
     "tier, slim": ({}, {}, {"tier": TIER, "slim": SLIM}),
     "tier, long answer": ({"reserve": 60}, LONG, {"tier": TIER}),
     "art": ({}, {}, {"art": ArtConfig(enabled=True, block_size=16)}),

@@ -88,7 +88,6 @@ def test_the_settings_of_contenders_are_those_given_with_one_number_of_slots() -
         assert not made[name].art.enabled
         assert made[name].tier.budget_bytes == 0
     assert all(config.pot.capacity == 640 for config in made.values())
-    assert made["truncation"].pot.method.skips_middle
     assert made["bm25"].pot.method.keeps_all
     smaller = CONTENDERS["pot"].config(CONFIG, 320).pot
     assert (smaller.capacity, smaller.num_kept) == (320, 53), "half of 200, but a third of what is left to read into"

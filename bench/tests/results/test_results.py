@@ -274,7 +274,6 @@ def test_the_tables_of_this_project_are_what_its_results_say() -> None:
         ({"novelty": 0.0}, "InfiniPot CaP-G without NuC 2048/1024"),
         ({"catalyst": "question", "catalyst_text": "?"}, "InfiniPot CaP-Q NuC 0.5 2048/1024"),
         ({"policy": "streaming-llm", "num_kept": 512}, "StreamingLLM 2048/512"),
-        ({"policy": "truncate"}, "truncation 2048"),
         ({"policy": "full"}, "full KV"),
     ],
 )

@@ -105,7 +105,7 @@ def test_prompts_scored_before_are_sessions_like_others(engine):
 def test_the_same_budget_is_read(engine):
     config = evaluation.specprefill_config(replace(engine.config, spec=SpecConfig(keep=0.3, layers=1)), "why?")
     session = evaluation._read(engine.session(config), document(TEXT[:256]))
-    cut = evaluation._read(engine.session(evaluation._truncated(config, 77)), document(TEXT[:256]))
+    cut = evaluation._truncated(engine.session(replace(config, spec=SpecConfig())), document(TEXT[:256]), 77)
     assert session.context.num_read == 80  # five chunks of 16
     assert cut.context.num_read == 76
     assert cut.context.num_skipped == 180

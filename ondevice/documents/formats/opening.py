@@ -1,4 +1,4 @@
-"""Documents opened by their content, those that stand inside others among them."""
+"""Documents opened by their content, those that stand inside others among them; a ZIP archive of documents as one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import importlib
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ondevice.documents.formats.archive import Archive
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.sniff import sniff
 from ondevice.documents.formats.table import BY_KIND
 from ondevice.documents.types import Page
-from ondevice.errors import OndeviceError
+from ondevice.errors import DocumentError, OndeviceError, UnsupportedDocument
 
 _NAME_CHARS = 200
 _MAX_DEPTH = 3  # of an archive in a mail in an archive
@@ -50,6 +51,26 @@ def inner_pages(outer: Request, name: str, data: bytes) -> Iterator[Page]:
         yield Page(number + 1, "", "skipped", f"{which} was not read: {what}")
 
 
-def renumbered(pages: Iterator[Page]) -> Iterator[Page]:
-    """The pages under the numbers that they have together."""
-    return (replace(page, number=number) for number, page in enumerate(pages, 1))
+def open_collection(request: Request) -> Reader:
+    """The documents of the archive, in the order of their names; what cannot be read is named."""
+    pages = (replace(page, number=number) for number, page in enumerate(_pages(request), 1))
+    return Reader("zip", "part", pages)
+
+
+def _pages(request: Request) -> Iterator[Page]:
+    has_text = False
+    with Archive(request.open(), request.name) as archive:
+        for name in archive.files():
+            if name.startswith("__MACOSX/") or name.rpartition("/")[2].startswith("."):
+                continue  # what macOS adds, and hidden files
+            try:
+                data = archive.read(name)
+            except DocumentError as error:
+                yield Page(1, "", "skipped", f"{name} was not read: {error.what}")
+                continue
+            for page in inner_pages(request, name, data):
+                has_text = has_text or bool(page.text)
+                yield page
+    if not has_text and not request.depth:
+        fix = "Unpack it and open the documents one by one."
+        raise UnsupportedDocument("no document in this ZIP archive can be read", where=request.name, fix=fix)

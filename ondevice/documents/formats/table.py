@@ -42,7 +42,7 @@ FORMATS = (
     Format("pptx", ("pptx", "open_pptx"), "a presentation", (".pptx", ".pptm", ".ppsx"), member="ppt/"),
     Format("xlsx", ("sheets", "open_sheets"), "a workbook", (".xlsx", ".xlsm", ".xls"), member="xl/workbook.xml"),
     Format("odt", ("odt", "open_odt"), "an OpenDocument file", (".odt", ".ott", ".odp", ".ods"), member="content.xml"),
-    Format("zip", ("collection", "open_collection"), "a ZIP archive", (".zip",)),
+    Format("zip", ("opening", "open_collection"), "a ZIP archive", (".zip",)),
     Format("rtf", ("rtf", "open_rtf"), "a rich text (RTF)", (".rtf",), starts=(b"{\\rtf",)),
     Format(
         "image",

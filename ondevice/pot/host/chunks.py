@@ -1,4 +1,5 @@
 """Rows outside the pot that grow with the document: chunk by chunk up to a bound, and what is stored never moves.
+Copies between a device and the host memory that they lie in.
 
 A chunk is one allocation of all fields, in memory or in a file mapped into it. Chunks after the first ones are an
 eighth of what there is already, so that little is taken in vain and there are few of them.
@@ -8,10 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from ondevice.pot.shape import PotShape
 
 UNIT_ROWS = 8  # chunks are whole units of so many rows
 _FIRST_ROWS = 512
@@ -136,3 +140,38 @@ def ring_parts(start: int, count: int, capacity: int) -> list[tuple[slice, int]]
     if before_end < count:
         parts.append((slice(before_end, count), 0))
     return parts
+
+
+def to_host(tensor: Tensor) -> Tensor:
+    """A tensor in host memory; from CUDA through pinned memory, which lets other streams go on meanwhile."""
+    if tensor.device.type != "cuda":
+        return tensor.cpu()
+    pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    pinned.copy_(tensor, non_blocking=True)
+    torch.cuda.current_stream().synchronize()
+    return pinned
+
+
+def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The inverse; the copy to CUDA goes on while this thread does other things."""
+    return tensor if torch.device(device).type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+def tier_fields(shape: PotShape) -> dict[str, Field]:
+    """The fields of a token of one layer, and of a unit of them; the wider types first.
+
+    What the pot has quantised stays as it is, all else is in 8 bits. `numbers` and `scales` are of its key and its
+    value, or of its key alone where values are in other codes.
+    """
+    unit, fields = (shape.num_kv_heads,), {"origin": Field((), torch.int32)}
+    stored = "int8" if shape.kv_dtype == "model" else shape.kv_dtype
+    kinds = replace(shape, kv_dtype=stored, key_rotation="on-read").code_kinds
+    (keys, key_size), (values, value_size), (key_scales, key_scale_size), (scales, scale_size) = kinds
+    token = (1 if keys != values else 2, *unit)
+    fields["numbers"], fields["scales"] = Field((*token, *key_size), keys), Field((*token, *key_scale_size), key_scales)
+    if keys != values:
+        fields["value_numbers"] = Field((*token, *value_size), values)
+        fields["value_scales"] = Field((*token, *scale_size), scales)
+    fields["means"] = Field((*unit, shape.head_dim), torch.int8, UNIT_ROWS)
+    fields["mean_scales"] = Field(unit, torch.float32, UNIT_ROWS)
+    return dict(sorted(fields.items(), key=lambda item: -item[1].dtype.itemsize))

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, Field, ring_parts
-from ondevice.pot.host.copies import to_host
+from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, Field, ring_parts, to_host
 from ondevice.pot.saved_state import Extent, check_distinct, check_finite, check_names, check_within, take
 
 _DTYPE = (

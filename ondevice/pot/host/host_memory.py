@@ -21,7 +21,6 @@ from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.hidden_tier import DroppedStates, HiddenTier
 from ondevice.pot.host.kv_tier import HostTier
-from ondevice.pot.host.tier_fields import stored_beside
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import Extent
 from ondevice.pot.shape import PotShape
@@ -49,9 +48,8 @@ class HostMemory:
     """
 
     def __init__(self, pot: MemoryPot, config: TierConfig, dtype: torch.dtype, hidden_size: int | None) -> None:
-        tier_bytes, hidden_bytes = self.budgets(pot.shape, config, dtype, hidden_size)
-        stored = stored_beside(pot.shape, config.dtype)
-        self.tier = HostTier(pot.shape, tier_bytes, dtype=dtype, stored=stored, frame=pot.frame)
+        tier_bytes, hidden_bytes = self.budgets(pot.shape, config, hidden_size)
+        self.tier = HostTier(pot.shape, tier_bytes, dtype=dtype, frame=pot.frame)
         self.hidden = HiddenTier(hidden_size, hidden_bytes) if hidden_size is not None else None
         device = pot.positions.device
         self._pot = pot
@@ -62,30 +60,27 @@ class HostMemory:
         self.num_copied = list(pot.num_cached)
 
     @staticmethod
-    def budgets(shape: PotShape, config: TierConfig, dtype: torch.dtype, hidden_size: int | None) -> tuple[int, int]:
+    def budgets(shape: PotShape, config: TierConfig, hidden_size: int | None) -> tuple[int, int]:
         """Shares of the budget in bytes: for keys with values, and for hidden states; arguments are those of the class.
 
         Raises:
             PotError: it does not hold the fewest tokens that there are.
         """
-        stored = stored_beside(shape, config.dtype)
-        per_token, hidden_bytes = HostTier.token_bytes(shape, dtype, stored), 0
+        per_token, hidden_bytes = HostTier.token_bytes(shape), 0
         if hidden_size is not None:
             # As if every token had both: what is dropped has fewer keys, so that the rings forget at about one pace.
             per_state = HiddenTier.token_bytes(hidden_size)
             hidden_bytes = config.budget_bytes * per_state // (per_state + per_token)
         tier_bytes = config.budget_bytes - hidden_bytes
-        HostTier.capacity_of(tier_bytes, shape, dtype, stored)
+        HostTier.capacity_of(tier_bytes, shape)
         return tier_bytes, hidden_bytes
 
     @staticmethod
-    def most_bytes_of(
-        shape: PotShape, config: TierConfig, dtype: torch.dtype, hidden_size: int | None, num_tokens: int | None
-    ) -> int:
+    def most_bytes_of(shape: PotShape, config: TierConfig, hidden_size: int | None, num_tokens: int | None) -> int:
         """The most that it may take for a document of `num_tokens` tokens, in bytes; None: its length is not known."""
         if num_tokens is None:
             return config.budget_bytes
-        per_token = HostTier.token_bytes(shape, dtype, stored_beside(shape, config.dtype))
+        per_token = HostTier.token_bytes(shape)
         per_token += 0 if hidden_size is None else HiddenTier.token_bytes(hidden_size)
         return min(config.budget_bytes, per_token * -(-num_tokens // UNIT_ROWS) * UNIT_ROWS)
 

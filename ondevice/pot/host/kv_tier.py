@@ -1,7 +1,7 @@
 """The host tier: keys and values of what was read, kept outside the pot so that a question can bring them back.
 
 It owns a ring of tokens for each layer, whose memory grows with the document up to a bound; once a ring is full the
-oldest tokens go. Keys are stored before RoPE, in the model's type or in 8 bits, with the mean key of every few
+oldest tokens go. Keys are stored before RoPE, in 8 bits or as a quantised pot has them, with the mean key of every few
 tokens (equation 1 of SlimInfer), by which a look finds where to look closely. It knows nothing of what is wanted.
 """
 
@@ -12,10 +12,8 @@ from torch import Tensor
 
 from ondevice.errors import DamagedPot, PotError
 from ondevice.kernels.codes import Frame, around, decode, encode
-from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, ring_parts
-from ondevice.pot.host.copies import to_device, to_host
+from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, ring_parts, tier_fields, to_device, to_host
 from ondevice.pot.host.device_means import DeviceMeans
-from ondevice.pot.host.tier_fields import StoredTier, tier_fields
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import LARGEST, Extent, check_finite, check_names, check_ring, take, take_counts
 from ondevice.pot.shape import FREE, PotShape
@@ -30,7 +28,7 @@ class HostTier:
     Args:
         shape: of the pot whose tokens come here, batch 1.
         budget_bytes: the most that it may take.
-        dtype: of the pot; with `stored` "int8" every key and value takes a byte a number and a scale.
+        dtype: of the pot.
         frame: of the keys of a quantised pot: what it holds comes and goes as it is.
 
     Attributes:
@@ -42,34 +40,25 @@ class HostTier:
         PotError: the budget does not hold the fewest tokens that there are.
     """
 
-    def __init__(
-        self,
-        shape: PotShape,
-        budget_bytes: int,
-        *,
-        dtype: torch.dtype,
-        stored: StoredTier = "int8",
-        frame: Frame | None = None,
-    ) -> None:
+    def __init__(self, shape: PotShape, budget_bytes: int, *, dtype: torch.dtype, frame: Frame | None = None) -> None:
         assert shape.batch == 1, "a tier belongs to one document"
         self.frame = frame  # that of the pot itself, which takes over another when it is restored
-        self.shape, self._dtype, self._is_quantized = shape, dtype, stored != "stored"
-        self._fields = tier_fields(shape, dtype, stored)
-        self.capacity = self.capacity_of(budget_bytes, shape, dtype, stored)
+        self.shape, self._dtype, self._fields = shape, dtype, tier_fields(shape)
+        self.capacity = self.capacity_of(budget_bytes, shape)
         self._rings = [Chunks(self._fields, self.capacity) for _ in range(shape.num_layers)]
         self._num_written = [0] * shape.num_layers
         self._means = DeviceMeans()
         self.num_bytes_moved = 0
 
     @staticmethod
-    def token_bytes(shape: PotShape, dtype: torch.dtype, stored: StoredTier) -> int:
+    def token_bytes(shape: PotShape) -> int:
         """Bytes of one token with what is kept beside it, over all layers."""
-        return -(-shape.num_layers * Chunks.unit_bytes(tier_fields(shape, dtype, stored)) // UNIT_ROWS)
+        return -(-shape.num_layers * Chunks.unit_bytes(tier_fields(shape)) // UNIT_ROWS)
 
     @classmethod
-    def capacity_of(cls, budget_bytes: int, shape: PotShape, dtype: torch.dtype, stored: StoredTier) -> int:
+    def capacity_of(cls, budget_bytes: int, shape: PotShape) -> int:
         """Tokens of each layer that a budget has room for; raises PotError as the class."""
-        unit = shape.num_layers * Chunks.unit_bytes(tier_fields(shape, dtype, stored))
+        unit = shape.num_layers * Chunks.unit_bytes(tier_fields(shape))
         if budget_bytes < unit:
             raise PotError(
                 f"A host tier of {budget_bytes:,} bytes does not hold {UNIT_ROWS} tokens, which take {unit:,}",
@@ -194,14 +183,13 @@ class HostTier:
             return self._framed(layer, means.movedim(0, 1))
 
         def there() -> list[Tensor]:
-            return [to_device(self._rings[layer].read(one, units), device) for one in names[: 1 + self._is_quantized]]
+            return [to_device(self._rings[layer].read(one, units), device) for one in names]
 
-        numbers, *scales = self._means.of(layer, self._num_written[layer], torch.device(device), there)
+        numbers, scales = self._means.of(layer, self._num_written[layer], torch.device(device), there)
         if at is not None:
             at = at.to(numbers.device)
-            numbers, scales = numbers[at], [part[at] for part in scales]
-        means = decode(numbers, scales[0], torch.float32) if scales else numbers.float()
-        return self._framed(layer, means.movedim(0, 1))
+            numbers, scales = numbers[at], scales[at]
+        return self._framed(layer, decode(numbers, scales, torch.float32).movedim(0, 1))
 
     def _around_frame(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> Tensor:
         """Keys of the places `at` as they are stored, measured from the frame where there is one."""
@@ -246,30 +234,23 @@ class HostTier:
 
         Raises:
             DamagedPot: no tier beside this pot can have that state.
-            PotError: it does not fit into this one, or is of another type.
+            PotError: it does not fit into this one.
         """
         num_layers = self.shape.num_layers
-        origin, wanted = take(state, "origin", torch.int32, (num_layers, None)), self._fields["numbers"].dtype
-        used, saved = origin.shape[1], state["numbers"].dtype if "numbers" in state else wanted
-        if used > self.capacity or saved != wanted:
+        origin = take(state, "origin", torch.int32, (num_layers, None))
+        if (used := origin.shape[1]) > self.capacity:
             raise PotError(
-                f"The host tier that was saved has {used:,} tokens as {str(saved).removeprefix('torch.')}, "
-                f"this one has room for {self.capacity:,} as {str(wanted).removeprefix('torch.')}",
-                fix="Raise {tier.budget_bytes}, or give the {tier.dtype} that it was saved with.",
+                f"The host tier that was saved has {used:,} tokens, this one has room for {self.capacity:,}",
+                fix="Raise {tier.budget_bytes}.",
             )
-        numbers = [
-            take(state, name, self._fields[name].dtype, self._saved_size(name, used)) for name, _ in self._vectors
-        ]
         num_written = take_counts(state, "num_written", num_layers, extent.num_tokens)
         num_held = [min(count, used) for count in num_written]
         check_ring(origin, num_held, extent, self.shape.pot_layers_per_layer)
         check_names(state, {*self._saved_names, "num_written"})
-        if self._is_quantized:
-            for _, name in self._vectors:
-                scales = take(state, name, self._fields[name].dtype, self._saved_size(name, used))
-                check_finite(name, scales, min(LARGEST, torch.finfo(self._dtype).max) / 128)  # times an int8
-        else:
-            check_finite("numbers", numbers[0])
+        for numbers, name in self._vectors:
+            take(state, numbers, self._fields[numbers].dtype, self._saved_size(numbers, used))
+            scales = take(state, name, self._fields[name].dtype, self._saved_size(name, used))
+            check_finite(name, scales, min(LARGEST, torch.finfo(self._dtype).max) / 128)  # times an int8
         self._means.forget()
         for layer, held in enumerate(num_held):
             if as_it_lies and num_written[layer] > held != self.capacity:
@@ -288,8 +269,7 @@ class HostTier:
 
     @property
     def _saved_names(self) -> tuple[str, ...]:
-        vectors = (name for names in self._vectors for name in names[: 1 + self._is_quantized])
-        return (*vectors, "origin")
+        return (*(name for names in self._vectors for name in names), "origin")
 
     @property
     def _vectors(self) -> tuple[tuple[str, str], ...]:
@@ -302,10 +282,8 @@ class HostTier:
         stop = lead + (new["numbers"].shape[1] - lead) // UNIT_ROWS * UNIT_ROWS
         if stop <= lead:
             return {}
-        keys = new["numbers"][:, lead:stop, 0]
-        if self._is_quantized:
-            keys = decode(keys, new["scales"][:, lead:stop, 0], torch.float32)
-        means = keys.float().unflatten(1, (-1, UNIT_ROWS)).sum(dim=2) / UNIT_ROWS
+        keys = decode(*(new[name][:, lead:stop, 0] for name in _KEYS), torch.float32)
+        means = keys.unflatten(1, (-1, UNIT_ROWS)).sum(dim=2) / UNIT_ROWS
         return dict(self._stored("means", "mean_scales", means))
 
     def _put(self, layer: int, new: dict[str, Tensor], units: dict[str, Tensor]) -> None:
@@ -349,8 +327,6 @@ class HostTier:
 
     def _stored(self, numbers: str, scales: str, vectors: Tensor) -> list[tuple[str, Tensor]]:
         """Vectors (..., head_dim) as two fields store them."""
-        if not self._is_quantized:
-            return [(numbers, vectors.to(self._dtype))]
         # A mean of a few keys is in 8 bits, whatever those are in.
         bits = 4 if self._fields[numbers].dtype == torch.uint8 else 8
         return list(zip((numbers, scales), encode(vectors, bits), strict=True))
@@ -365,7 +341,4 @@ class HostTier:
         which: slice = _ALL,
     ) -> Tensor:
         """The inverse: (n, ..., head_dim) of `dtype`, made wide only where it is wanted."""
-        numbers, *scales = (
-            to_device(self._rings[layer].read(name, at)[:, which], device) for name in names[: 1 + self._is_quantized]
-        )
-        return decode(numbers, scales[0], dtype) if scales else numbers.to(dtype)
+        return decode(*(to_device(self._rings[layer].read(name, at)[:, which], device) for name in names), dtype)
