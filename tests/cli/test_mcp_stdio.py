@@ -29,7 +29,7 @@ def wait():
         ended.append(True)
 
 async def endless() -> dict:
-    return await _told(wait)
+    return await _told(wait)()
 
 async def number_ended() -> dict:
     return {"ended": len(ended)}

@@ -95,7 +95,10 @@ def test_the_end_is_the_last_lines(question: str) -> None:
     ],
 )
 def test_what_is_counted_is_told(question: str, fact: str) -> None:
-    assert told(question, ["Visby, visby and Visbyland.", "A ship. The sea. The crane of VISBY"], "a.pdf", "page", 2) == fact
+    assert (
+        told(question, ["Visby, visby and Visbyland.", "A ship. The sea. The crane of VISBY"], "a.pdf", "page", 2)
+        == fact
+    )
 
 
 def test_a_question_for_a_page_needs_its_number_beside_the_text() -> None:

@@ -14,7 +14,7 @@ import torch
 from ondevice.errors import OutOfMemory, PotError
 from ondevice.events import AnswerFinished
 from ondevice.machine.memory import ran_out
-from ondevice.model import decoder
+from ondevice.model import run
 from ondevice.session.engine import Session
 from ondevice.session.saving import save_reading
 from tests.session.test_resuming import BASES, finished, read_passes, start
@@ -40,7 +40,7 @@ def failing_at(call: int) -> Iterator[list[int]]:
         return finish
 
     with patch.context() as patched:
-        patched.setattr(decoder, "finish", failing(decoder.finish))
+        patched.setattr(run, "finish", failing(run.finish))
         yield calls
 
 
