@@ -256,16 +256,15 @@ def test_rows_are_whole() -> None:
 
 @pytest.mark.parametrize("row", CATALOGUE.values(), ids=lambda row: row.name)
 def test_a_row_names_one_version_of_its_files(row: CatalogueModel) -> None:
-    hashes = [row.sha256] if row.file else []
-    for source in row.sources:
-        revision, repo = getattr(source, "revision", None), getattr(source, "repo", "")
-        hashes += getattr(source, "sha256", ())
-        assert not repo or hub.is_hub_id(repo)
-        assert revision is None or re.fullmatch("[0-9a-f]{40}", revision)
-        assert (revision is not None) == bool(hashes) or row.was_run or not row.num_bytes
+    hubs = [one for one in row.sources if isinstance(one, HubFile | HubRepository)]
+    hashes = [row.sha256] * bool(row.file) + [each for one in hubs for each in getattr(one, "sha256", ())]
     assert all(re.fullmatch("[0-9a-f]{64}", one) for one in hashes)
-    assert len(set(hashes)) == len(hashes)
-    assert constants.ENDPOINT.startswith("https://"), "which all of them are fetched from"
+    assert all(hub.is_hub_id(one.repo) for one in hubs)
+    assert all(re.fullmatch("[0-9a-f]{40}", one.revision) for one in hubs if one.revision)
+    is_pinned = any(one.revision for one in hubs)
+    assert is_pinned == (row.num_bytes > 0 and not row.was_run)
+    assert bool(hashes) or not is_pinned
+    assert constants._HF_DEFAULT_ENDPOINT.startswith("https://"), "which all of them are fetched from"
 
 
 @pytest.mark.parametrize("name", ["qwen3-0.6b-gguf", "qwen3-4b-gguf", "qwen3.5-0.8b", "qwen3.5-2b", "qwen3.5-4b"])
