@@ -20,7 +20,7 @@ BEST = "auto"
 
 
 def list_models(as_json: AsJson = False) -> None:
-    """The models that we have tried, and which of them are on this machine."""
+    """The models of the catalogue, and which of them are on this machine."""
     with errors_shown(as_json):
         from ondevice import words
         from ondevice.model.loading.catalogue import CATALOGUE
@@ -31,8 +31,8 @@ def list_models(as_json: AsJson = False) -> None:
         for row in CATALOGUE.values():
             path = stored(row)
             where = "here" if path is not None else "" if _may_be_read(row) else "here, and may not be read"
-            state = ", ".join(filter(None, (where, "auto" if row is best else "")))
-            texts = row.name, row.licence, words.count(row.window), words.size(row.fetch_bytes), state
+            marks = filter(None, (where, "auto" if row is best else "", "" if row.was_run else "not run by us"))
+            texts = row.name, row.licence, words.count(row.window), words.size(row.fetch_bytes), ", ".join(marks)
             table.add_row(*map(Text, texts))
             rows.append(
                 {
@@ -45,9 +45,11 @@ def list_models(as_json: AsJson = False) -> None:
                     "sha256": row.sha256,
                     "path": str(path) if path is not None else None,
                     "is_best_here": row is best,
+                    "was_run": row.was_run,
                 }
             )
         out().print(table)
+        say("Not run by us: its family is tested here with small weights, the model itself never was.")
         if as_json:
             print_json({"models": rows})
 

@@ -90,6 +90,7 @@ class Models:
         reason = self._too_large(row) if is_known and not is_current else ""
         if not is_current and is_here:
             facts.append("here")
+        facts += [] if row.was_run else ["not run by us: only its family is tested"]
         if speed := self._speed(row):
             facts.append(speed)
         state = "current" if is_current else "too large" if reason else "here" if is_here else "away"

@@ -38,6 +38,7 @@ from ondevice.config import (
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerFinished, AnswerToken, Event, PagesExtracted, TokensRead
+from ondevice.model.loading.catalogue import HubRepository
 from ondevice.serving.address import free_port
 from ondevice.session.engine import Engine, Session
 from ondevice_bench.speed.reliability.damaged_pots import SavedPot, write_unsummed
@@ -235,8 +236,8 @@ def test_a_saved_pot_does_not_send_for_the_model_it_names(
 ) -> None:
     sent_for: list[str] = []
 
-    def fetch(hub_id: str, report: object) -> Path:
-        sent_for.append(hub_id)
+    def fetch(source: HubRepository, report: object) -> Path:
+        sent_for.append(source.repo)
         return checkpoint
 
     pot, other = tmp_path / "lamp.pot", tmp_path / "other.pot"

@@ -27,6 +27,16 @@ def test_the_list_says_what_is_here_and_what_suits_the_machine(tmp_path: Path, m
     assert sum(row["is_best_here"] for row in rows.values()) == 1
     assert rows["qwen2.5-coder-0.5b"]["path"] is None
     assert rows["qwen2.5-coder-0.5b"]["bytes"] == 491_400_064
+    assert [name for name, row in rows.items() if row["was_run"]] == [
+        "smollm2-135m",
+        "qwen2.5-coder-0.5b",
+        "qwen2.5-coder-1.5b",
+    ]
+    shown = CliRunner().invoke(app, ["models", "list"], env={"COLUMNS": "120"})
+    lines = {line.split()[0]: line for line in shown.stdout.splitlines() if line}
+    assert "not run by us" in lines["qwen3.5-2b"]
+    assert "not run by us" not in lines["qwen2.5-coder-1.5b"]
+    assert "Not run by us: its family is tested" in shown.stderr
 
 
 def test_unknown_names_are_refused_with_those_there_are() -> None:

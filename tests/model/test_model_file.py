@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from huggingface_hub import constants
 from typer.testing import CliRunner
 
 from ondevice.cli import app
 from ondevice.errors import ModelDownloadError, ModelError
-from ondevice.model.loading import cache_folder, hub, load, model_file, stored
-from ondevice.model.loading.catalogue import CATALOGUE, SMOLLM2, CatalogueModel, HubFile, WheelSlices, find
+from ondevice.model.families import FAMILIES
+from ondevice.model.loading import cache_folder, hub, load, model_file, outline, stored
+from ondevice.model.loading.catalogue import (
+    CATALOGUE,
+    SMOLLM2,
+    CatalogueModel,
+    HubFile,
+    HubRepository,
+    WheelSlices,
+    find,
+)
+from ondevice.model.loading.checksums import file_sha256
 from ondevice.model.loading.load import load_model, require_local
 from ondevice.model.loading.progress import silent
 from ondevice.model.loading.recommend import Recommendation
@@ -218,7 +232,7 @@ def test_a_saved_pot_never_sends_for_a_model_of_the_catalogue(row: CatalogueMode
 
 def test_a_saved_pot_finds_its_model_in_the_hubs_cache_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(hub, "cached", lambda repo: asked.append(repo) or Path("here"))
+    monkeypatch.setattr(hub, "cached", lambda source: asked.append(source.repo) or Path("here"))
     require_local("qwen3-0.6b")
     assert asked == ["Qwen/Qwen3-0.6B"]
     monkeypatch.setattr(hub, "cached", lambda repo: None)
@@ -235,6 +249,57 @@ def test_rows_are_whole() -> None:
         assert row.num_parameters > row.num_embedding_parameters
         assert bool(row.file) == bool(row.sha256)
         assert row.fetch_bytes > 10**7
+        assert row.family in FAMILIES
+        if row.file:
+            assert FAMILIES[row.family].gguf, "GGUF files of it are read"
+
+
+@pytest.mark.parametrize("row", CATALOGUE.values(), ids=lambda row: row.name)
+def test_a_row_names_one_version_of_its_files(row: CatalogueModel) -> None:
+    hubs = [one for one in row.sources if isinstance(one, HubFile | HubRepository)]
+    hashes = [row.sha256] * bool(row.file) + [each for one in hubs for each in getattr(one, "sha256", ())]
+    assert all(re.fullmatch("[0-9a-f]{64}", one) for one in hashes)
+    assert all(hub.is_hub_id(one.repo) for one in hubs)
+    assert all(re.fullmatch("[0-9a-f]{40}", one.revision) for one in hubs if one.revision)
+    is_pinned = any(one.revision for one in hubs)
+    assert is_pinned == (row.num_bytes > 0 and not row.was_run)
+    assert bool(hashes) or not is_pinned
+    assert constants._HF_DEFAULT_ENDPOINT.startswith("https://"), "which all of them are fetched from"
+
+
+@pytest.mark.parametrize("name", ["qwen3-0.6b-gguf", "qwen3-4b-gguf", "qwen3.5-0.8b", "qwen3.5-2b", "qwen3.5-4b"])
+def test_the_parameters_of_a_row_are_those_of_its_dimensions(name: str) -> None:
+    row = CATALOGUE[name]
+    _, checkpoint = outline.row_outline(row, torch.bfloat16)
+    assert sum(map(prod, checkpoint.shapes.values())) == row.num_parameters
+    assert row.file or row.num_bytes > row.weight_bytes(2), "what sees pictures is fetched, too"
+
+
+def test_weights_of_another_hash_are_refused_and_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_checkpoint(tiny_model("llama"), tmp_path)
+    right = tuple(file_sha256(one) for one in sorted(tmp_path.glob("*.safetensors")))
+    removed: list[str] = []
+    monkeypatch.setattr(hub, "cached", lambda source: None)
+    monkeypatch.setattr(hub, "_download", lambda source, patterns: tmp_path)
+    monkeypatch.setattr(hub, "remove", removed.append)
+    assert hub.fetch(HubRepository("nobody/tiny", "0" * 40, right), silent) == tmp_path
+    assert not removed
+    with pytest.raises(ModelDownloadError, match="sha256 differs"):
+        hub.fetch(HubRepository("nobody/tiny", "0" * 40, ("0" * 64,)), silent)
+    assert removed == ["nobody/tiny"]
+    monkeypatch.setattr(hub, "cached", lambda source: tmp_path)
+    with pytest.raises(ModelDownloadError, match="sha256 differs"):
+        hub.fetch(HubRepository("nobody/tiny", "0" * 40, ("0" * 64,)), silent, verify=True)
+
+
+def test_a_commit_is_found_in_the_hubs_cache_and_another_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONDEVICE_MODELS", str(tmp_path))
+    folder = tmp_path / "hub" / "models--nobody--tiny" / "snapshots" / ("1" * 40)
+    save_checkpoint(tiny_model("llama"), folder)
+    assert hub.cached(HubRepository("nobody/tiny", "1" * 40)) == folder
+    assert hub.cached(HubRepository("nobody/tiny", "2" * 40)) is None
 
 
 class TestGivenPlace:
@@ -286,10 +351,10 @@ class TestGivenPlace:
 
 def test_the_given_place_may_hold_what_the_hub_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONDEVICE_MODELS", str(tmp_path))
-    assert hub.cached("nobody/tiny") is None
+    assert hub.cached(HubRepository("nobody/tiny")) is None
     folder = tmp_path / "hub" / "models--nobody--tiny" / "snapshots" / ("0" * 40)
     save_checkpoint(tiny_model("llama"), folder)
     refs = folder.parents[1] / "refs"
     refs.mkdir()
     (refs / "main").write_text("0" * 40)
-    assert hub.cached("nobody/tiny") == folder
+    assert hub.cached(HubRepository("nobody/tiny")) == folder

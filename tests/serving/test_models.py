@@ -118,6 +118,8 @@ def test_the_list_says_how_fast_each_reads_here_once_one_has(house: House) -> No
         return next(row["facts"] for row in house.models.rows() if row["name"] == name)
 
     assert "tokens/s" not in facts(SMALL)
+    assert "not run by us" not in facts(SMALL)
+    assert "not run by us: only its family is tested" in facts("qwen3-0.6b")
     speeds = house.jobs.speeds
     note_speed(speeds, house.engine.loaded, 500.0)
     assert facts(SMALL).endswith("read 500 tokens/s here")

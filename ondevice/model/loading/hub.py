@@ -13,8 +13,9 @@ from urllib.request import getproxies
 
 from ondevice.errors import ModelDownloadError, ModelError
 from ondevice.model.loading.cache_folder import models_dir
-from ondevice.model.loading.catalogue import HubFile
+from ondevice.model.loading.catalogue import HubFile, HubRepository
 from ondevice.model.loading.checkpoint import inspect, read_config
+from ondevice.model.loading.checksums import file_sha256
 from ondevice.model.loading.progress import Progress
 
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
@@ -28,18 +29,25 @@ def is_hub_id(name: str) -> bool:
     return _HUB_ID.fullmatch(name) is not None
 
 
-def fetch(hub_id: str, on_progress: Progress) -> Path:
+def fetch(source: HubRepository, on_progress: Progress, *, verify: bool = False) -> Path:
     """The folder of a repository's files; no connection is made when they are all in the cache.
 
+    Weights of a known hash are checked as they come, and with `verify` also in the cache.
+
     Raises:
-        ModelError: it does not exist, needs a licence accepted, or cannot be reached.
+        ModelError: it does not exist, needs a licence accepted, or cannot be reached; or its weights are others.
     """
-    folder = cached(hub_id)
-    if folder is not None:
-        return folder
-    on_progress(f"Downloading {hub_id}", None)
-    read_config(_download(hub_id, ["config.json"]))  # refuse what cannot be used before its gigabytes arrive
-    return _download(hub_id, _ALLOWED)
+    folder = cached(source)
+    if folder is None:
+        on_progress(f"Downloading {source.repo}", None)
+        read_config(_download(source, ["config.json"]))  # refuse what cannot be used before its gigabytes arrive
+        folder, verify = _download(source, _ALLOWED), True
+    if verify and source.sha256:
+        on_progress(f"Checking {source.repo}", None)
+        if tuple(map(file_sha256, sorted(folder.glob("*.safetensors")))) != source.sha256:
+            remove(source.repo)
+            raise ModelDownloadError("The hub sent other weights: their sha256 differs", where=source.repo)
+    return folder
 
 
 def fetch_file(source: HubFile, folder: Path, stage: str, on_progress: Progress) -> Path:
@@ -53,7 +61,7 @@ def fetch_file(source: HubFile, folder: Path, stage: str, on_progress: Progress)
     require_reachable(source.repo)
     on_progress(stage, None)
     try:
-        return Path(hf_hub_download(source.repo, source.file, local_dir=folder))
+        return Path(hf_hub_download(source.repo, source.file, revision=source.revision, local_dir=folder))
     except (OSError, ValueError) as error:  # every failure of the hub's client is one of them
         raise ModelDownloadError("The hub could not send it", where=f"{source.repo}/{source.file}") from error
 
@@ -78,21 +86,22 @@ def require_reachable(where: str) -> None:
         raise ModelDownloadError("The hub cannot be reached", where=where) from error
 
 
-def cached(hub_id: str) -> Path | None:
+def cached(source: HubRepository) -> Path | None:
     """The folder of a repository's files if they are all here, else None; no connection is made."""
     given = models_dir()
-    found = _complete(hub_id, given / "hub") if given is not None else None
-    return found or _complete(hub_id, None)
+    found = _complete(source, given / "hub") if given is not None else None
+    return found or _complete(source, None)
 
 
-def _complete(hub_id: str, place: Path | None) -> Path | None:
+def _complete(source: HubRepository, place: Path | None) -> Path | None:
     """The folder of a repository in a cache of the hub's, None for the user's, if all of it is there."""
     from huggingface_hub import errors, snapshot_download
 
     try:
         folder = snapshot_download(
-            hub_id, cache_dir=place, allow_patterns=_ALLOWED, ignore_patterns=_IGNORED, local_files_only=True
-        )
+            source.repo, revision=source.revision, cache_dir=place, allow_patterns=_ALLOWED, ignore_patterns=_IGNORED,
+            local_files_only=True,
+        )  # fmt: skip
         inspect(Path(folder))
     except (errors.LocalEntryNotFoundError, errors.HFValidationError, OSError, ModelError):
         return None
@@ -112,11 +121,12 @@ def remove(hub_id: str) -> int:
     return int(strategy.expected_freed_size)
 
 
-def _download(hub_id: str, patterns: list[str]) -> Path:
+def _download(source: HubRepository, patterns: list[str]) -> Path:
     from huggingface_hub import errors, snapshot_download
 
+    hub_id, revision = source.repo, source.revision
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=patterns, ignore_patterns=_IGNORED))
+        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=patterns, ignore_patterns=_IGNORED))
     except errors.GatedRepoError as error:
         raise ModelError(
             "The model's licence has to be accepted first",

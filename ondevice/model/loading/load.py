@@ -18,7 +18,7 @@ from ondevice.errors import ModelError
 from ondevice.machine.memory import free_memory_bytes
 from ondevice.model.families import family_name
 from ondevice.model.loading import catalogue, gguf_packed, hub, outline, pretrained, stored
-from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
+from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel, HubRepository
 from ondevice.model.loading.checkpoint import PICKLE_SUFFIXES, inspect, pickle_refused
 from ondevice.model.loading.checksums import sample_sha256
 from ondevice.model.loading.form import Form, form_of, form_of_file, form_of_row
@@ -148,7 +148,7 @@ def _load(name: str, wish: _Wish) -> LoadedModel:
     elif os.path.isdir(path):
         loaded = _from_folder(path, path.resolve().name, wish)
     elif hub.is_hub_id(name):
-        loaded = _from_folder(hub.fetch(name, wish.report), name, wish)
+        loaded = _from_folder(hub.fetch(HubRepository(name), wish.report), name, wish)
     else:
         raise ModelError(
             "There is no such model",
@@ -167,7 +167,7 @@ def _from_catalogue(row: CatalogueModel, wish: _Wish) -> LoadedModel:
     if row is SMOLLM2:
         notice = f"{row.title} shows that everything works, but is too small to answer hard questions."
         return _from_folder(path, row.title, wish, notice)
-    return _from_folder(path, row.repository, wish)
+    return _from_folder(path, row.repository.repo, wish)
 
 
 def _load_best(wish: _Wish) -> LoadedModel:
@@ -209,7 +209,7 @@ def require_local(name: str) -> None:
     is_share = name.replace("\\", "/").startswith("//")  # of another machine, where a system opens those as paths
     path = _path_of(name)
     is_path = not is_share and (os.path.isfile(path) or os.path.isdir(path))
-    if not is_path and not (hub.is_hub_id(name) and hub.cached(name) is not None):
+    if not is_path and not (hub.is_hub_id(name) and hub.cached(HubRepository(name)) is not None):
         raise ModelError(
             "The saved pot names a model that is not on this machine, and no file decides what is fetched",
             where=name,

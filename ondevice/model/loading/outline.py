@@ -39,6 +39,7 @@ def row_outline(row: CatalogueModel, dtype: torch.dtype) -> tuple[Any, Checkpoin
         num_key_value_heads=sizes.num_kv_heads,
         head_dim=sizes.head_dim,
         max_position_embeddings=row.window,
+        linear_num_value_heads=sizes.linear_num_value_heads,
         tie_word_embeddings=row.is_tied,
         pad_token_id=None,
     )

@@ -38,7 +38,7 @@ def ensure(row: CatalogueModel, on_progress: Progress, *, verify: bool = False) 
     """The folder or file of a model, fetched where it is not here.
 
     Args:
-        verify: read every byte of what is here already, instead of sizes and samples; what the hub keeps it checks.
+        verify: read every byte of what is here already, instead of sizes and samples.
 
     Raises:
         ModelError: it cannot be had, read or written.
@@ -48,7 +48,7 @@ def ensure(row: CatalogueModel, on_progress: Progress, *, verify: bool = False) 
         return embedded.ensure_embedded(on_progress, verify=verify)
     if row.file:
         return model_file.ensure_file(row, on_progress, verify=verify)
-    return hub.fetch(row.repository, on_progress)
+    return hub.fetch(row.repository, on_progress, verify=verify)
 
 
 def remove(row: CatalogueModel) -> int:
@@ -64,7 +64,7 @@ def remove(row: CatalogueModel) -> int:
         tiles = 0 if file is None or is_given(file) else drop_tiles(file)
         freed = tiles + model_file.remove_file(row)
     else:
-        freed = hub.remove(row.repository)
+        freed = hub.remove(row.repository.repo)
     left = stored(row)
     if not freed and left is not None and is_given(left):
         raise ModelError(
