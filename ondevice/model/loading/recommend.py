@@ -8,9 +8,7 @@ from typing import Literal
 
 from ondevice.model.loading.catalogue import (
     QWEN3_0_6B,
-    QWEN3_0_6B_GGUF,
     QWEN3_1_7B,
-    QWEN3_1_7B_GGUF,
     QWEN3_4B,
     QWEN3_8B,
     QWEN3_14B,
@@ -44,7 +42,7 @@ class DeviceClass:
         return self.model.weight_bytes(2 if self.has_cuda else 4)
 
 
-# Best first. On a CPU time limits before memory does, hence smaller models; those for code can be had without the hub.
+# Best first. On a CPU time is the limit before memory is, hence smaller models there.
 DEVICE_CLASSES = (
     DeviceClass("a GPU with 40 GB or more (Jetson AGX Orin 64 GB)", True, 38 * 10**9, QWEN3_14B),
     DeviceClass("a GPU with 24 GB (RTX 4090, Jetson AGX Orin 32 GB)", True, 22 * 10**9, QWEN3_8B),
@@ -52,9 +50,7 @@ DEVICE_CLASSES = (
     DeviceClass("a GPU with 12 GB (RTX 4070)", True, 11 * 10**9, QWEN3_8B, "4bit"),
     DeviceClass("a GPU with 8 GB (Jetson Orin Nano)", True, 7 * 10**9, QWEN3_1_7B),
     DeviceClass("a GPU with 4 GB", True, 3 * 10**9, QWEN3_0_6B),
-    DeviceClass("a CPU with 6 GB of memory", False, 5 * 10**9, QWEN3_1_7B_GGUF),
     DeviceClass("a CPU with 6 GB of memory", False, 5 * 10**9, QWEN_CODER_1_5B),
-    DeviceClass("a CPU with 3 GB of memory", False, 25 * 10**8, QWEN3_0_6B_GGUF),
     DeviceClass("a CPU with 3 GB of memory", False, 25 * 10**8, QWEN_CODER_0_5B),
     DeviceClass("a machine with little memory", False, 0, SMOLLM2),
 )
