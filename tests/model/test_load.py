@@ -65,13 +65,25 @@ def test_every_family_comes_back_from_its_folder(family: str, tmp_path: Path) ->
     assert loaded.tokenizer.decode(loaded.tokenizer.encode("héllo")[0]) == "héllo"
 
 
+EYES = {
+    "Qwen3_5": {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64},
+    "Gemma3": {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2},
+    "Mistral3": {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2},
+}
+
+
 @pytest.mark.parametrize("quantization", ["none", "8bit"])
+@pytest.mark.parametrize(
+    ("seeing", "family"),
+    [("Qwen3_5", "qwen3_5_text"), ("Gemma3", "gemma3_text"), ("Mistral3", "ministral3"), ("Mistral3", "mistral")],
+)
 def test_of_a_model_that_sees_pictures_the_text_model_is_loaded(
-    tmp_path: Path, quantization: Literal["none", "8bit"]
+    tmp_path: Path, seeing: str, family: str, quantization: Literal["none", "8bit"]
 ) -> None:
-    eyes = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64}
-    config = transformers.Qwen3_5Config(text_config=tiny_config("qwen3_5_text").to_dict(), vision_config=eyes)
-    model, text = transformers.Qwen3_5ForConditionalGeneration(config), tiny_model("qwen3_5_text")
+    text = tiny_model(family)
+    fields = {"text_config": text.config.to_dict(), "tie_word_embeddings": text.config.tie_word_embeddings}
+    config = getattr(transformers, f"{seeing}Config")(**fields, vision_config=EYES[seeing])
+    model = getattr(transformers, f"{seeing}ForConditionalGeneration")(config)
     model.model.language_model.load_state_dict(text.model.state_dict())
     model.lm_head.load_state_dict(text.lm_head.state_dict())
     loaded, alone = (
@@ -80,7 +92,8 @@ def test_of_a_model_that_sees_pictures_the_text_model_is_loaded(
     )
     ids = torch.arange(40)[None]
     torch.testing.assert_close(logits_of(loaded.model, ids), logits_of(alone.model, ids))
-    assert not any("visual" in name for name, _ in loaded.model.named_parameters())
+    assert {name for name, _ in loaded.model.named_parameters()} == {name for name, _ in alone.model.named_parameters()}
+    assert loaded.weight_bytes == alone.weight_bytes
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *STATEFUL])

@@ -49,17 +49,21 @@ FAMILIES: dict[str, Family] = {
     "gemma2": Family(gemma2_layers, is_centred=True, gguf="gemma2", overflows_float16=True),
     "smollm3": Family(llama_layers),
     "ministral3": Family(llama_layers),
-    "gemma3_text": Family(gemma3_layers, is_centred=True, overflows_float16=True),
-    "qwen3_5_text": Family(qwen3_5_layers, is_centred=True),
-    "lfm2": Family(lfm2_layers, norm="embedding_norm"),
+    "gemma3_text": Family(gemma3_layers, is_centred=True, gguf="gemma3", overflows_float16=True),
+    "qwen3_5_text": Family(qwen3_5_layers, is_centred=True, gguf="qwen35"),
+    "lfm2": Family(lfm2_layers, norm="embedding_norm", gguf="lfm2"),
 }
-_TEXT_OF = {"qwen3_5": "qwen3_5_text"}  # checkpoints that see pictures, too: transformers loads the text model alone
+# Checkpoints that see pictures, too: their text model is loaded alone, of this family where they name none.
+_SEEING = {"qwen3_5": "qwen3_5_text", "gemma3": "gemma3_text", "mistral3": "mistral"}
 
 
 def family_name(config: Any) -> str | None:
     """The family of a configuration of transformers, or of the contents of a config.json; None: it names none."""
     name = config.get("model_type") if isinstance(config, Mapping) else config.model_type
-    return _TEXT_OF.get(name, name) if isinstance(name, str) else None
+    if not isinstance(name, str):
+        return None
+    text = config.get("text_config") if name in _SEEING and isinstance(config, Mapping) else None
+    return str(text.get("model_type", _SEEING[name])) if isinstance(text, Mapping) else _SEEING.get(name, name)
 
 
 def named(family: str) -> dict[str, str]:
