@@ -20,9 +20,9 @@ from ondevice.errors import ModelError, UnsafeModel
 from ondevice.model.loading import placement
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.checkpoint import inspect
-from ondevice.model.loading.load import load_model
+from ondevice.model.loading.load import load_model, outline_model
 from ondevice.model.loading.placement import choose_device, choose_dtype
-from tests.builders.gguf_files import write_gguf
+from tests.builders.gguf_files import TOKENS, write_gguf, write_model
 from tests.builders.models import (
     FAMILIES,
     STATEFUL,
@@ -30,7 +30,6 @@ from tests.builders.models import (
     default_model,
     logits_of,
     save_checkpoint,
-    tiny_config,
     tiny_loaded,
     tiny_model,
 )
@@ -276,6 +275,70 @@ def test_gguf_file_loads(tmp_path: Path) -> None:
     assert 2 in loaded.tokenizer.eos_ids
     other = load_model(str(write_gguf(tmp_path / "other.gguf", seed=1)), device="cpu")
     assert other.fingerprint != loaded.fingerprint
+
+
+_OF_GGUF: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma3_text": (
+        "gemma3",
+        {
+            "attention__key_length": 16,
+            "attention__sliding_window": 24,
+            "attention__sliding_window_pattern": 2,
+            "rope__freq_base_swa": 100.0,
+            "rope__scaling__type": "linear",
+            "rope__scaling__factor": 2.0,
+        },
+    ),
+    "qwen3_5_text": (
+        "qwen35",
+        {
+            "attention__key_length": 16,
+            "full_attention_interval": 2,
+            "rope__dimension_count": 8,
+            "rope__dimension_sections": [2, 1, 1, 0],
+            "ssm__conv_kernel": 4,
+            "ssm__state_size": 16,
+            "ssm__group_count": 2,
+            "ssm__time_step_rank": 4,
+            "ssm__inner_size": 32,
+        },
+    ),
+    "lfm2": ("lfm2", {"shortconv__l_cache": 3}),
+}
+
+
+@pytest.mark.parametrize("family", STATEFUL)
+def test_a_gguf_file_of_a_family_with_states_is_the_model_it_was_made_of(tmp_path: Path, family: str) -> None:
+    name, fields = _OF_GGUF[family]
+    own = {"query_pre_attn_scalar": 16} if name == "gemma3" else {}
+    model = tiny_model(family, vocab_size=len(TOKENS), **own)
+    path = str(write_model(tmp_path / "tiny.gguf", name, model, **fields))
+    loaded, ids = load_model(path, device="cpu"), torch.arange(60)[None]
+    assert (logits_of(loaded.model, ids) - model(ids).logits).abs().max() <= 1e-4
+    assert (loaded.max_positions, loaded.quantization) == (512, "none")
+    outline, config = outline_model(path, torch.device("cpu")).model.config, loaded.model.config
+    assert (outline.rope_parameters, outline.layer_types) == (config.rope_parameters, config.layer_types)
+
+
+def test_a_gguf_file_with_scaled_positions_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    model = tiny_model("lfm2", vocab_size=len(TOKENS))
+    path = write_model(tmp_path / "tiny.gguf", "lfm2", model, shortconv__l_cache=3, rope__scaling__type="yarn")
+    with pytest.raises(ModelError, match=r"scaled \(yarn\)"):
+        load_model(str(path), device="cpu")
+
+
+def test_a_gguf_file_that_lacks_weights_is_refused(tmp_path: Path) -> None:
+    model = tiny_model("lfm2", vocab_size=len(TOKENS))
+    model.model.layers = model.model.layers[:3]
+    path = write_model(tmp_path / "tiny.gguf", "lfm2", model, shortconv__l_cache=3)
+    with pytest.raises(ModelError, match=r"11 weights are missing, the first is model\.layers\.3\."):
+        load_model(str(path), device="cpu")
+
+
+@pytest.mark.parametrize("family", ["smollm3", "mistral3"])
+def test_a_gguf_file_of_a_family_that_the_reader_lacks_is_refused(tmp_path: Path, family: str) -> None:
+    with pytest.raises(ModelError, match=f"'{family}' cannot be used"):
+        load_model(str(write_gguf(tmp_path / "tiny.gguf", architecture=family)), device="cpu")
 
 
 @pytest.mark.parametrize(
