@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ondevice.errors import ModelError, UnsafeModel
+from ondevice.model.families import family_name
 from ondevice.model.loading import placement
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.checkpoint import inspect
@@ -93,6 +94,12 @@ def test_of_a_model_that_sees_pictures_the_text_model_is_loaded(
     torch.testing.assert_close(logits_of(loaded.model, ids), logits_of(alone.model, ids))
     assert {name for name, _ in loaded.model.named_parameters()} == {name for name, _ in alone.model.named_parameters()}
     assert loaded.weight_bytes == alone.weight_bytes
+
+
+def test_a_text_model_that_names_no_family_is_of_the_one_that_transformers_takes() -> None:
+    for seeing in EYES:
+        config = getattr(transformers, f"{seeing}Config")(text_config={}, vision_config=EYES[seeing])
+        assert family_name({"model_type": config.model_type, "text_config": {}}) == config.text_config.model_type
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *STATEFUL])
