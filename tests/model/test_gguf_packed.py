@@ -87,8 +87,8 @@ def test_float32_products_are_exactly_those_of_the_unpacked_model(
 
 
 def test_tokenizer_and_config_are_those_that_transformers_reads(tmp_path: Path) -> None:
-    for architecture in ("llama", "qwen2"):
-        path = str(write_gguf(tmp_path / f"{architecture}.gguf", architecture=architecture))
+    for architecture, bias in (("llama", False), ("qwen2", True)):
+        path = str(write_gguf(tmp_path / f"{architecture}.gguf", architecture=architecture, bias=bias))
         packed, unpacked = (load_model(path, device="cpu", quantization=x) for x in ("auto", "none"))
         text = "He said  12 things:\n\n\tit's naïve, don't 345 \n"
         assert packed.tokenizer.encode(text)[0].tolist() == unpacked.tokenizer.encode(text)[0].tolist()

@@ -17,12 +17,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ondevice.errors import ModelError, UnsafeModel
+from ondevice.model.families import family_name
 from ondevice.model.loading import placement
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.checkpoint import inspect
-from ondevice.model.loading.load import load_model
+from ondevice.model.loading.load import load_model, outline_model
 from ondevice.model.loading.placement import choose_device, choose_dtype
-from tests.builders.gguf_files import write_gguf
+from tests.builders.gguf_files import TOKENS, write_gguf, write_model
 from tests.builders.models import (
     FAMILIES,
     STATEFUL,
@@ -30,7 +31,6 @@ from tests.builders.models import (
     default_model,
     logits_of,
     save_checkpoint,
-    tiny_config,
     tiny_loaded,
     tiny_model,
 )
@@ -65,13 +65,25 @@ def test_every_family_comes_back_from_its_folder(family: str, tmp_path: Path) ->
     assert loaded.tokenizer.decode(loaded.tokenizer.encode("héllo")[0]) == "héllo"
 
 
+EYES = {
+    "Qwen3_5": {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64},
+    "Gemma3": {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2},
+    "Mistral3": {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2},
+}
+
+
 @pytest.mark.parametrize("quantization", ["none", "8bit"])
+@pytest.mark.parametrize(
+    ("seeing", "family"),
+    [("Qwen3_5", "qwen3_5_text"), ("Gemma3", "gemma3_text"), ("Mistral3", "ministral3"), ("Mistral3", "mistral")],
+)
 def test_of_a_model_that_sees_pictures_the_text_model_is_loaded(
-    tmp_path: Path, quantization: Literal["none", "8bit"]
+    tmp_path: Path, seeing: str, family: str, quantization: Literal["none", "8bit"]
 ) -> None:
-    eyes = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64}
-    config = transformers.Qwen3_5Config(text_config=tiny_config("qwen3_5_text").to_dict(), vision_config=eyes)
-    model, text = transformers.Qwen3_5ForConditionalGeneration(config), tiny_model("qwen3_5_text")
+    text = tiny_model(family)
+    fields = {"text_config": text.config.to_dict(), "tie_word_embeddings": text.config.tie_word_embeddings}
+    config = getattr(transformers, f"{seeing}Config")(**fields, vision_config=EYES[seeing])
+    model = getattr(transformers, f"{seeing}ForConditionalGeneration")(config)
     model.model.language_model.load_state_dict(text.model.state_dict())
     model.lm_head.load_state_dict(text.lm_head.state_dict())
     loaded, alone = (
@@ -80,7 +92,14 @@ def test_of_a_model_that_sees_pictures_the_text_model_is_loaded(
     )
     ids = torch.arange(40)[None]
     torch.testing.assert_close(logits_of(loaded.model, ids), logits_of(alone.model, ids))
-    assert not any("visual" in name for name, _ in loaded.model.named_parameters())
+    assert {name for name, _ in loaded.model.named_parameters()} == {name for name, _ in alone.model.named_parameters()}
+    assert loaded.weight_bytes == alone.weight_bytes
+
+
+def test_a_text_model_that_names_no_family_is_of_the_one_that_transformers_takes() -> None:
+    for seeing in EYES:
+        config = getattr(transformers, f"{seeing}Config")(text_config={}, vision_config=EYES[seeing])
+        assert family_name({"model_type": config.model_type, "text_config": {}}) == config.text_config.model_type
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *STATEFUL])
@@ -263,6 +282,70 @@ def test_gguf_file_loads(tmp_path: Path) -> None:
     assert 2 in loaded.tokenizer.eos_ids
     other = load_model(str(write_gguf(tmp_path / "other.gguf", seed=1)), device="cpu")
     assert other.fingerprint != loaded.fingerprint
+
+
+_OF_GGUF: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma3_text": (
+        "gemma3",
+        {
+            "attention__key_length": 16,
+            "attention__sliding_window": 24,
+            "attention__sliding_window_pattern": 2,
+            "rope__freq_base_swa": 100.0,
+            "rope__scaling__type": "linear",
+            "rope__scaling__factor": 2.0,
+        },
+    ),
+    "qwen3_5_text": (
+        "qwen35",
+        {
+            "attention__key_length": 16,
+            "full_attention_interval": 2,
+            "rope__dimension_count": 8,
+            "rope__dimension_sections": [2, 1, 1, 0],
+            "ssm__conv_kernel": 4,
+            "ssm__state_size": 16,
+            "ssm__group_count": 2,
+            "ssm__time_step_rank": 4,
+            "ssm__inner_size": 32,
+        },
+    ),
+    "lfm2": ("lfm2", {"shortconv__l_cache": 3}),
+}
+
+
+@pytest.mark.parametrize("family", STATEFUL)
+def test_a_gguf_file_of_a_family_with_states_is_the_model_it_was_made_of(tmp_path: Path, family: str) -> None:
+    name, fields = _OF_GGUF[family]
+    own = {"query_pre_attn_scalar": 16} if name == "gemma3" else {}
+    model = tiny_model(family, vocab_size=len(TOKENS), **own)
+    path = str(write_model(tmp_path / "tiny.gguf", name, model, **fields))
+    loaded, ids = load_model(path, device="cpu"), torch.arange(60)[None]
+    assert (logits_of(loaded.model, ids) - model(ids).logits).abs().max() <= 1e-4
+    assert (loaded.max_positions, loaded.quantization) == (512, "none")
+    outline, config = outline_model(path, torch.device("cpu")).model.config, loaded.model.config
+    assert (outline.rope_parameters, outline.layer_types) == (config.rope_parameters, config.layer_types)
+
+
+def test_a_gguf_file_with_scaled_positions_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    model = tiny_model("lfm2", vocab_size=len(TOKENS))
+    path = write_model(tmp_path / "tiny.gguf", "lfm2", model, shortconv__l_cache=3, rope__scaling__type="yarn")
+    with pytest.raises(ModelError, match=r"scaled \(yarn\)"):
+        load_model(str(path), device="cpu")
+
+
+def test_a_gguf_file_that_lacks_weights_is_refused(tmp_path: Path) -> None:
+    model = tiny_model("lfm2", vocab_size=len(TOKENS))
+    model.model.layers = model.model.layers[:3]
+    path = write_model(tmp_path / "tiny.gguf", "lfm2", model, shortconv__l_cache=3)
+    with pytest.raises(ModelError, match=r"11 weights are missing, the first is model\.layers\.3\."):
+        load_model(str(path), device="cpu")
+
+
+@pytest.mark.parametrize("family", ["smollm3", "mistral3"])
+def test_a_gguf_file_of_a_family_that_the_reader_lacks_is_refused(tmp_path: Path, family: str) -> None:
+    with pytest.raises(ModelError, match=f"'{family}' cannot be used"):
+        load_model(str(write_gguf(tmp_path / "tiny.gguf", architecture=family)), device="cpu")
 
 
 @pytest.mark.parametrize(

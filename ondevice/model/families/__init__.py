@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from ondevice.errors import ModelError
+from ondevice.model.families.common import complete_plain
 from ondevice.model.families.fusing import norm_of, weight_of
-from ondevice.model.families.gemma import gemma2_layers, gemma3_layers
+from ondevice.model.families.gemma import complete_gemma3, gemma2_layers, gemma3_layers
 from ondevice.model.families.lfm2 import lfm2_layers
 from ondevice.model.families.llama import llama_layers
 from ondevice.model.families.parts import Layer, ModelParts
@@ -30,6 +31,8 @@ class Family:
         norm: the name of its last norm in the body.
         is_centred: its norms store their weights minus one.
         gguf: llama.cpp's name of it; "": GGUF files of it are not read.
+        complete: sets in a configuration what transformers' reader leaves out of a GGUF file's metadata.
+        is_packed: weights of its GGUF files are used as they are stored.
         overflows_float16: its hidden states do.
     """
 
@@ -37,29 +40,42 @@ class Family:
     norm: str = "norm"
     is_centred: bool = False
     gguf: str = ""
+    complete: Callable[[Any, dict[str, Any]], None] = complete_plain
+    is_packed: bool = False
     overflows_float16: bool = False
 
 
 FAMILIES: dict[str, Family] = {
-    "llama": Family(llama_layers, gguf="llama"),  # Mistral's GGUF files call themselves llama, too
+    "llama": Family(llama_layers, gguf="llama", is_packed=True),  # Mistral's GGUF files call themselves llama, too
     "mistral": Family(llama_layers),
-    "qwen2": Family(llama_layers, gguf="qwen2"),
-    "qwen3": Family(llama_layers, gguf="qwen3"),
+    "qwen2": Family(llama_layers, gguf="qwen2", is_packed=True),
+    "qwen3": Family(llama_layers, gguf="qwen3", is_packed=True),
     "phi3": Family(phi3_layers, gguf="phi3"),
     "gemma2": Family(gemma2_layers, is_centred=True, gguf="gemma2", overflows_float16=True),
     "smollm3": Family(llama_layers),
     "ministral3": Family(llama_layers),
-    "gemma3_text": Family(gemma3_layers, is_centred=True, overflows_float16=True),
-    "qwen3_5_text": Family(qwen3_5_layers, is_centred=True),
-    "lfm2": Family(lfm2_layers, norm="embedding_norm"),
+    "gemma3_text": Family(
+        gemma3_layers, is_centred=True, gguf="gemma3", complete=complete_gemma3, overflows_float16=True
+    ),
+    "qwen3_5_text": Family(qwen3_5_layers, is_centred=True, gguf="qwen35"),
+    "lfm2": Family(lfm2_layers, norm="embedding_norm", gguf="lfm2"),
 }
-_TEXT_OF = {"qwen3_5": "qwen3_5_text"}  # checkpoints that see pictures, too: transformers loads the text model alone
+# Checkpoints that see pictures, too: their text model is loaded alone, of this family where they name none.
+_SEEING = {"qwen3_5": "qwen3_5_text", "gemma3": "gemma3_text", "mistral3": "mistral"}
 
 
 def family_name(config: Any) -> str | None:
     """The family of a configuration of transformers, or of the contents of a config.json; None: it names none."""
     name = config.get("model_type") if isinstance(config, Mapping) else config.model_type
-    return _TEXT_OF.get(name, name) if isinstance(name, str) else None
+    if not isinstance(name, str):
+        return None
+    text = config.get("text_config") if name in _SEEING and isinstance(config, Mapping) else None
+    return str(text.get("model_type", _SEEING[name])) if isinstance(text, Mapping) else _SEEING.get(name, name)
+
+
+def gguf_families(*, packed: bool = False) -> dict[str, str]:
+    """The families whose GGUF files are read, or used as they are stored, by llama.cpp's names of them."""
+    return {family.gguf: name for name, family in FAMILIES.items() if family.gguf and family.is_packed >= packed}
 
 
 def named(family: str) -> dict[str, str]:

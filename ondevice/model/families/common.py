@@ -57,6 +57,16 @@ def head_dim_of(config: Any) -> int:
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
+def complete_plain(config: Any, fields: dict[str, Any]) -> None:
+    """Set nothing: metadata hold nothing else that the model depends on.
+
+    Raises:
+        ValueError: they do.
+    """
+    if (scaling := fields.get("rope.scaling.type", "none")) != "none":
+        raise ValueError(f"its RoPE is scaled ({scaling}), which is not read from such a file")
+
+
 def window_of(config: Any, index: int) -> int | None:
     """The sliding window of a layer; None: it attends to all."""
     window: int | None = getattr(config, "sliding_window", None)

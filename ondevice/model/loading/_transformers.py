@@ -48,7 +48,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.modules.module import register_module_parameter_registration_hook  # noqa: E402
 
-__all__ = ["empty_model", "hide_our_kernels", "import_models", "transformers"]
+__all__ = ["empty_model", "hide_our_kernels", "import_models", "text_config", "transformers"]
 
 
 class _Transformers:
@@ -99,6 +99,15 @@ def _emptied(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn
 
 # Once, for good: another thread may go through the hooks while it makes a model.
 register_module_parameter_registration_hook(_emptied)  # type: ignore[arg-type]  # it may return a parameter
+
+
+def text_config(folder: Path) -> Any:
+    """The configuration of a folder's causal LM; of one that sees pictures, too, that of its text model."""
+    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    text = config.get_text_config()
+    if hasattr(config, "quantization_config"):
+        text.quantization_config = config.quantization_config
+    return text
 
 
 def empty_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
@@ -22,6 +23,8 @@ PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 _INDEX = "model.safetensors.index.json"
 _FETCH_AGAIN = "Fetch the model again: the download was probably cut short."
+# Beginnings of names in checkpoints that see pictures, too, and in the text model alone, by and by.
+TEXT_NAMES = {r"^language_model\.": "", r"^model\.language_model\.": "model."}
 # Bytes for a weight that bitsandbytes quantises; 4-bit adds one float32 scale for 64 weights.
 _QUANTIZED_BYTES = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
 
@@ -90,9 +93,11 @@ def inspect(folder: Path) -> Checkpoint:
 
 def text_name(name: str) -> str:
     """The name of a stored tensor in the text model alone; "" where it belongs to what sees pictures or drafts."""
-    if name.startswith(("model.visual.", "mtp.")):
+    if re.match(r"mtp\.|(model\.)?(visual|vision_tower|multi_modal_projector)\.", name):
         return ""
-    return name.replace("model.language_model.", "model.")
+    for stored, own in TEXT_NAMES.items():
+        name = re.sub(stored, own, name)
+    return name
 
 
 def pickle_refused(path: Path) -> UnsafeModel:

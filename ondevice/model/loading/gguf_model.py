@@ -16,7 +16,7 @@ import torch
 from tokenizers import pre_tokenizers
 
 from ondevice.errors import ModelError
-from ondevice.model.families import FAMILIES
+from ondevice.model.families import FAMILIES, gguf_families
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.gguf_file import GgufFile, read_header
 from ondevice.model.loading.gguf_int4 import int4_gguf_bytes
@@ -25,7 +25,6 @@ from ondevice.model.loading.kept_tiles import kept_header
 
 # What transformers raises where it cannot read a file; NotImplementedError: of a kind of numbers that it does not know.
 _OF_TRANSFORMERS = (ValueError, KeyError, NotImplementedError, RuntimeError, ImportError, OSError)
-_ARCHITECTURES = {family.gguf for family in FAMILIES.values() if family.gguf}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class GgufSummary:
     """Facts of the header.
 
     Attributes:
-        architecture: llama.cpp's name of the family.
+        family: of `FAMILIES`.
         num_parameters: values in all tensors.
         pre_tokenizer: llama.cpp's name for how text is split before the merges, or "".
         is_packable: whether the weights can be used as they are stored.
@@ -42,7 +41,7 @@ class GgufSummary:
         header: all of it.
     """
 
-    architecture: str
+    family: str
     num_parameters: int
     pre_tokenizer: str
     is_packable: bool
@@ -64,18 +63,18 @@ def inspect_gguf(path: Path) -> GgufSummary:
         raise ModelError(f"The GGUF file cannot be read: {error}", where=str(path), fix="Fetch it again.") from error
     if is_cut:
         raise ModelError("The GGUF file is cut short", where=str(path), fix="Fetch it again.")
-    architecture = str(gguf.metadata.get("general.architecture"))
-    if architecture not in _ARCHITECTURES:
+    architecture, families = str(gguf.metadata.get("general.architecture")), gguf_families()
+    if architecture not in families:
         raise ModelError(
             f"GGUF models of type {architecture!r} cannot be used",
             where=str(path),
-            fix=f"Choose one of these families: {', '.join(sorted(_ARCHITECTURES))}.",
+            fix=f"Choose one of these families: {', '.join(sorted(families))}.",
         )
     num_parameters = sum(prod(tensor.shape) for tensor in gguf.tensors)
     pre_tokenizer = str(gguf.metadata.get("tokenizer.ggml.pre", ""))
     num_packed = packed_bytes(gguf) if can_pack(gguf) else 0
-    num_int4 = int4_gguf_bytes(gguf) if num_packed else 0
-    return GgufSummary(architecture, num_parameters, pre_tokenizer, num_packed > 0, num_packed, num_int4, gguf)
+    num_int4, family = int4_gguf_bytes(gguf) if num_packed else 0, families[architecture]
+    return GgufSummary(family, num_parameters, pre_tokenizer, num_packed > 0, num_packed, num_int4, gguf)
 
 
 def outline_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any, Any]:
@@ -84,8 +83,7 @@ def outline_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[
         return outline_packed(path, summary.header, dtype)
     where = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name, "local_files_only": True}
     try:
-        config = transformers.AutoConfig.from_pretrained(**where)
-        return empty_model(config, dtype), transformers.AutoTokenizer.from_pretrained(**where)
+        return empty_model(_config(where, summary), dtype), transformers.AutoTokenizer.from_pretrained(**where)
     except _OF_TRANSFORMERS as error:
         raise _unusable(path, error) from error
 
@@ -102,7 +100,12 @@ def load_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any
     options = {} if config is None else {"quantization_config": config(dequantize=True)}
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # its bar cannot be switched off otherwise
-            model = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=dtype, **options)
+            own = _config(where, summary)
+            model, info = transformers.AutoModelForCausalLM.from_pretrained(
+                **where, config=own, dtype=dtype, output_loading_info=True, **options
+            )
+            if missing := sorted(info["missing_keys"]):  # transformers would go on with random numbers there
+                raise ValueError(f"{len(missing)} weights are missing, the first is {missing[0]}")
             tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
     except _OF_TRANSFORMERS as error:
         raise _unusable(path, error) from error
@@ -111,6 +114,14 @@ def load_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
     return model, tokenizer
+
+
+def _config(where: dict[str, Any], summary: GgufSummary) -> Any:
+    """The model's configuration; raises what transformers does, or ValueError where metadata say what nobody reads."""
+    config, family = transformers.AutoConfig.from_pretrained(**where), FAMILIES[summary.family]
+    own = {key.removeprefix(f"{family.gguf}."): value for key, value in summary.header.metadata.items()}
+    family.complete(config, own)
+    return config
 
 
 def _unusable(path: Path, error: Exception) -> ModelError:

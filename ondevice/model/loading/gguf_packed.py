@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ondevice.kernels.attention import prepare_attention
 from ondevice.kernels.packed import TILE_ROWS, Format, PackedWeight
 from ondevice.kernels.projection import prepare_packed
-from ondevice.model.families import named
+from ondevice.model.families import gguf_families, named
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, dequantize_rows, pack_rows
 from ondevice.model.loading.gguf_file import GgufFile, GgufTensor, read_header
@@ -45,7 +45,6 @@ _PARTS = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_FAMILIES = ("llama", "qwen2", "qwen3")
 _TURNED = {"attn_q": "head_count", "attn_k": "head_count_kv"}  # by llama.cpp, of Llama alone: see `_halves_apart`
 # Metadata that says nothing else than the config does.
 _KEYS = {
@@ -213,7 +212,7 @@ def load_packed(
 def can_pack(gguf: GgufFile) -> bool:
     """True if `load_packed` knows everything that the file holds."""
     family = gguf.metadata.get("general.architecture")
-    if family not in _FAMILIES or not is_known(gguf.metadata):
+    if family not in gguf_families(packed=True) or not is_known(gguf.metadata):
         return False
     keys = {key.removeprefix(f"{family}.") for key in gguf.metadata if key.startswith(f"{family}.")}
     return keys <= _KEYS and all(_is_known_tensor(tensor) for tensor in gguf.tensors)

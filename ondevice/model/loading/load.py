@@ -269,7 +269,7 @@ def _from_file(path: Path, wish: _Wish, name: str = "") -> LoadedModel:
             fix="Leave {engine.quantization} out, or take the model's safetensors version.",
         )
     summary = inspect_gguf(path)
-    dtype = choose_dtype(wish.dtype, wish.device, summary.architecture)
+    dtype = choose_dtype(wish.dtype, wish.device, summary.family)
     form = form_of_file(summary, dtype, wish.device, wish.quantization)
     name, device = name or path.name, wish.device
     if wish.is_outline:

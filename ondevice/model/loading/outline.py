@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
 from ondevice.model.families import named
-from ondevice.model.loading._transformers import empty_model, transformers
+from ondevice.model.loading._transformers import empty_model, text_config, transformers
 from ondevice.model.loading.catalogue import CatalogueModel
 from ondevice.model.loading.checkpoint import Checkpoint
 
@@ -22,8 +22,7 @@ META = torch.device("meta")
 
 def folder_outline(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
     """The causal LM of a checkpoint folder."""
-    config = transformers.AutoConfig.from_pretrained(checkpoint.folder, local_files_only=True, trust_remote_code=False)
-    return empty_model(config, dtype)
+    return empty_model(text_config(checkpoint.folder), dtype)
 
 
 def row_outline(row: CatalogueModel, dtype: torch.dtype) -> tuple[Any, Checkpoint]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ondevice.kernels.attention import prepare_attention
 from ondevice.kernels.projection import prepare_packed
 from ondevice.kernels.rounding import GROUP_SIZE, quantize
-from ondevice.model.loading._transformers import empty_model, transformers
+from ondevice.model.loading._transformers import empty_model, text_config, transformers
 from ondevice.model.loading.checkpoint import Checkpoint, text_name
 from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, replace_module
 
@@ -108,9 +108,7 @@ def rounded_bytes(checkpoint: Checkpoint, bits: Literal[4, 8]) -> int:
 
 def empty_checkpoint(checkpoint: Checkpoint) -> Any:
     """The causal LM of a checkpoint without its weights."""
-    return empty_model(
-        transformers.AutoConfig.from_pretrained(checkpoint.folder, local_files_only=True, trust_remote_code=False)
-    )
+    return empty_model(text_config(checkpoint.folder))
 
 
 class Tensors:

@@ -14,8 +14,8 @@ import torch
 from ondevice.errors import ModelError
 from ondevice.extras import install
 from ondevice.machine.memory import free_memory_bytes, ran_out
-from ondevice.model.loading._transformers import transformers
-from ondevice.model.loading.checkpoint import Checkpoint
+from ondevice.model.loading._transformers import text_config, transformers
+from ondevice.model.loading.checkpoint import TEXT_NAMES, Checkpoint
 from ondevice.model.loading.int4_checkpoint import load_int4
 from ondevice.model.loading.packed_checkpoint import load_rounded, missing_weights
 from ondevice.model.loading.placement import WeightForm
@@ -41,6 +41,8 @@ def load_weights(
     with _loading(checkpoint.folder, device):
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
             checkpoint.folder,
+            config=text_config(checkpoint.folder),
+            key_mapping=TEXT_NAMES,
             dtype=dtype,
             use_safetensors=True,
             trust_remote_code=False,
