@@ -203,10 +203,7 @@ class _Answer:
             if token in tokenizer.eos_ids:
                 self.stop_reason = "end"
                 return
-            piece = self._stream.push(token)
-            self._text += piece
-            self._written.append(token)
-            yield AnswerToken(token, piece, len(self._written) - 1, self._clock.total)
+            yield self._say(token)
             if self._attention is not None and len(self._written) % _REPORT_EVERY == 0:
                 yield self._attention.account()
             if self._guard is not None and self._guard.push(token):
@@ -278,10 +275,14 @@ class _Answer:
         self._clock.book("question")
         self._ttft = self._clock.total
         for token in self._context.loaded.tokenizer.encode(refusal)[0].tolist():
-            piece = self._stream.push(token)
-            self._text += piece
-            self._written.append(token)
-            yield AnswerToken(token, piece, len(self._written) - 1, self._clock.total)
+            yield self._say(token)
+
+    def _say(self, token: int) -> AnswerToken:
+        """One more token of the answer."""
+        piece = self._stream.push(token)
+        self._text += piece
+        self._written.append(token)
+        return AnswerToken(token, piece, len(self._written) - 1, self._clock.total)
 
     @property
     def _num_new(self) -> int:
