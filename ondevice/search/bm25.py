@@ -85,7 +85,7 @@ class BM25:
 
 
 def terms(text: str) -> Iterator[str]:
-    """The words of a text as they are compared: folded, stemmed, numbers without the marks between thousands."""
+    """The words of a text as they are compared: folded, not stemmed, numbers without the marks between thousands."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     for word in _WORD.findall(_GROUPED.sub("", folded)):
         if _UNSPACED.search(word):
