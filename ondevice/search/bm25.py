@@ -59,12 +59,16 @@ class BM25:
     def scores(self, question: str) -> npt.NDArray[np.float64]:
         """The score of each passage, shape (num_passages,); 0 where no term is shared."""
         scores = np.zeros(self._num_passages)
-        for term in dict.fromkeys(terms(question)):
-            number = self._numbers.get(term)
-            if number is not None:
-                own = slice(self._starts[number], self._starts[number + 1])
-                scores[self._at[own]] += self._weights[number] * self._gains[own]
+        for term, weight in self.weights(question).items():
+            number = self._numbers[term]
+            own = slice(self._starts[number], self._starts[number + 1])
+            scores[self._at[own]] += weight * self._gains[own]
         return scores
+
+    def weights(self, text: str) -> dict[str, float]:
+        """The weight of each term of a text that some passage has, by how rare it is; in the order of the text."""
+        found = (term for term in dict.fromkeys(terms(text)) if term in self._numbers)
+        return {term: float(self._weights[self._numbers[term]]) for term in found}
 
     def coverage(self, question: str) -> float | None:
         """The share of a question's words, rare ones counting most, that stand anywhere in the passages.
@@ -72,16 +76,11 @@ class BM25:
         None where too few do for the question to be in their language. Words that ask do not count.
         """
         asked = [term for term in dict.fromkeys(terms(question)) if not _ASKS.fullmatch(term)]
-        numbers = [self._numbers.get(term) for term in asked]
-        is_there = np.array([number is not None for number in numbers], bool)
-        if is_there.sum() < _SAME_LANGUAGE * len(asked) or not asked:
+        held = self.weights(" ".join(asked))
+        if len(held) < _SAME_LANGUAGE * len(asked) or not asked:
             return None
-        weights = np.where(
-            is_there,
-            self._weights[[number or 0 for number in numbers]],
-            rarity(self._num_passages, np.zeros(1, np.int64)),
-        )
-        return float(weights[is_there].sum() / weights.sum())
+        missing = (len(asked) - len(held)) * float(rarity(self._num_passages, np.zeros(1, np.int64))[0])
+        return sum(held.values()) / (sum(held.values()) + missing)
 
 
 def terms(text: str) -> Iterator[str]:

@@ -20,11 +20,13 @@ from ondevice.pot.shape import PROMPT
 from ondevice.search.bm25 import BM25
 from ondevice.search.passages import Bounds, Passages
 from ondevice.search.places import NUMBERED, asks_for_whole, end_named, pages_named, section_named
+from ondevice.search.second_look import names_beside
 from ondevice.session.plan import Plan
 
 Weights = npt.NDArray[np.float64]
 
 _BETWEEN = "\n\n"  # two passages that are no neighbours
+_SECOND_LOOK = 0.2  # of the scores of its names, beside those of the question
 
 
 class Rereading:
@@ -40,7 +42,7 @@ class Rereading:
         self._between = plan.loaded.tokenizer.encode(_BETWEEN)[0]
         self._text, self._spans = text, spans = tokens.whole()
         self._passages = Passages(text, spans)
-        self._search = BM25([text[spans[start, 0] : spans[stop - 1, 1]] for start, stop in self._passages.bounds])
+        self._search = BM25([self._passage(index) for index in range(len(self._passages.bounds))])
 
     def find(self, question: str, max_tokens: int, earlier: str = "", attention: Weights | None = None) -> Bounds:
         """The passages that a question is about, in the document's order.
@@ -64,7 +66,7 @@ class Rereading:
             return ()
         if first < last <= first + max_tokens:
             return ((first, last),)
-        scores = self._search.scores(question) + self._search.scores(earlier) / 2
+        scores = self._by_words(question) + self._search.scores(earlier) / 2
         if attention is not None:
             sums = np.concatenate(([0.0], np.cumsum(attention)))
             scores = _interleaved(np.array([sums[stop] - sums[start] for start, stop in self._passages.bounds]), scores)
@@ -79,6 +81,18 @@ class Rereading:
     def coverage(self, question: str) -> float | None:
         """As `BM25.coverage`, of all of the text."""
         return self._search.coverage(question)
+
+    def _by_words(self, question: str) -> Weights:
+        """Scores of the passages by the question's words, and a little by the names beside those in the best one."""
+        scores = self._search.scores(question)
+        if not scores.any():
+            return scores
+        names = names_beside(question, self._passage(int(scores.argmax())), self._search)
+        return scores + _SECOND_LOOK * self._search.scores(names)
+
+    def _passage(self, index: int) -> str:
+        start, stop = self._passages.bounds[index]
+        return self._text[self._spans[start, 0] : self._spans[stop - 1, 1]]
 
     def place_named(self, question: str) -> tuple[int, int]:
         """Tokens [start, stop) of the pages, beginning or end that a question names; as many as none if it does not."""

@@ -318,6 +318,19 @@ def test_a_section_comes_before_what_is_found() -> None:
     assert recalled.tokens.tolist() == [[start, start + len(parts[5]) + 1]]
 
 
+def test_a_question_over_two_places_finds_the_second_by_the_name_in_the_first() -> None:
+    filler = "".join(f"The lamps of pier {i} were lit at dusk. " for i in range(40))
+    first, second = "The opera Marfisa was written by Lindqvist. ", "Lindqvist came from a village called Saltdal. "
+    text = filler + first + filler + second + filler
+    session = session_of(generation=plain_generation(max_new_tokens=8, num_passage_tokens=640))
+    list(session.open(document((text,))))
+    _, recalled = finished(session.ask("Where did the writer of the opera Marfisa live?"))
+    assert recalled is not None
+    found = "".join(text[start:stop] for start, stop in recalled.tokens)
+    assert "Marfisa" in found
+    assert "Saltdal" in found
+
+
 def test_what_is_known_of_the_file_is_told_with_the_question() -> None:
     session = session_of(pot=FULL, generation=replace(GENERATION, num_passage_tokens=600))
     list(session.read(document(name="lamps.pdf")))
