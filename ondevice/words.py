@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ondevice.errors import without_inner_names
-from ondevice.events import AnswerFinished, Ledger, PageNote, Stage
+from ondevice.events import AnswerFinished, Ledger, PageNote, Source, Stage
 
 _MAX_RUNS = 12  # stretches of pages in one line
 NO_WORDS = "(The model ended its answer without a word.)"
@@ -144,11 +144,12 @@ def account(answer: AnswerFinished, held: Holdings) -> str:
     return so_far + _REASONS[answer.stop_reason] + " · ".join(parts)
 
 
-def compared(earlier: str, text: str) -> str:
-    """The sentence on an answer from all of a document that follows one from before all of it was read."""
+def compared(earlier: str, sources: Sequence[Source], text: str, unit: str) -> str:
+    """The sentence on an answer from all of a document that follows one from before, `earlier` from its `sources`."""
     if "".join(filter(str.isalnum, earlier.casefold())) == "".join(filter(str.isalnum, text.casefold())):
         return "Confirmed by reading all."
-    return f"In place of the answer before all was read: “{earlier}”"
+    where = f" ({_on_pages([*{source.page for source in sources}], unit)})" if sources else ""
+    return f"In place of the answer before all was read: “{earlier}”{where}. Either may be wrong: compare them."
 
 
 def _found_early(answer: AnswerFinished) -> str:

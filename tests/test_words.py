@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ondevice import words
-from ondevice.events import AnswerFinished, History, Ledger, PageNote, TokensRecalled
+from ondevice.events import AnswerFinished, History, Ledger, PageNote, Source, TokensRecalled
 
 
 @pytest.mark.parametrize(
@@ -127,3 +127,11 @@ def test_many_reasons_are_cut_with_their_number() -> None:
     notes = [PageNote(page, "x", f"reason {page}") for page in range(1, 11)]
     lines = words.notes(notes, "page", limit=3)
     assert lines[3:] == ["and 7 more reasons"]
+
+
+def test_an_answer_from_everything_names_the_one_before_and_its_pages() -> None:
+    sources = [Source("passage", page, 0, 1, 0, 7, 0.5, 0.5) for page in (7, 3, 7)]
+    assert words.compared("In 1911.", sources, "in 1911", "page") == "Confirmed by reading all."
+    said = words.compared("In 1911.", sources, "In 1912.", "page")
+    assert said.startswith("In place of the answer before all was read: “In 1911.” (pages 3, 7). ")
+    assert "(" not in words.compared("In 1911.", (), "In 1912.", "page"), "no evidence was asked for"

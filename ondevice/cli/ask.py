@@ -258,7 +258,8 @@ def _converse(
             continue
         finished.append(_answer_given(session, question, display, history(), is_named=len(given) > 1))
         if before is not None:
-            say(words.compared(before.text, finished[-1].text))
+            sources, unit = before.sources.passages, session.context.tokens.document.unit
+            say(words.compared(before.text, sources, finished[-1].text, unit))
     for question in typed:
         try:
             finished.append(answer(session, question, display, history()))

@@ -95,7 +95,9 @@ class Answer:
         self._show(answer.text or words.NO_WORDS)
         held = holdings(session, workspace.telemetry)
         earlier = self._asked.instead_of
-        line = (f"{words.compared(earlier, answer.text)} " if earlier else "") + words.account(answer, held)
+        line = words.account(answer, held)
+        if earlier is not None:
+            line = f"{words.compared(earlier.text, earlier.sources, answer.text, held.unit)} {line}"
         record = answer_record(answer, held, session, self._asked)
         if answer.sources.passages:
             workspace.messages.append({"role": "assistant", "content": evidence_links(answer, held.unit)})

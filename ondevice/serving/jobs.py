@@ -282,8 +282,8 @@ class Jobs:
             return
         for at, (asked, before) in enumerate(zip(early, given, strict=True), first):
             if not workspace.stop.is_set():
-                text = "" if is_same[at - first] else before.text  # the same passages confirm nothing
-                again = replace(asked, at=at, begun=(), instead_of=text)
+                other = None if is_same[at - first] else before  # the same passages confirm nothing
+                again = replace(asked, at=at, begun=(), instead_of=other)
                 yield from self._answer_within(workspace, session, again)
 
     def _answer_asked(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ondevice.config import GenerationConfig
 from ondevice.decode.prompt import Turn
+from ondevice.serving.exchanges import Exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class Asked:
     Attributes:
         history: what it may refer to instead, if that is known elsewhere.
         is_early: it was asked before anything was read.
-        instead_of: the answer from before all was read, which this one confirms or replaces; "": there is none.
+        instead_of: the answer from before all was read, which this one confirms or replaces; None: there is none.
         at: the exchange whose place it takes, and that of all that came after; None: it comes last.
         begun: tokens of the answer that are there already; it goes on after them.
         attempt: at this answer; each draws other tokens where the temperature is above 0.
@@ -27,7 +28,7 @@ class Asked:
     remembers: bool
     history: tuple[Turn, ...] = ()
     is_early: bool = False
-    instead_of: str = ""
+    instead_of: Exchange | None = None
     at: int | None = None
     begun: tuple[int, ...] = ()
     attempt: int = 0
