@@ -27,7 +27,7 @@ from ondevice_bench.quality.contenders import (
     text_document,
 )
 from ondevice_bench.quality.measurement import Note, Setup
-from ondevice_bench.quality.trials import Trial, case_of, earlier_rows, is_done, written_down
+from ondevice_bench.quality.trials import SECONDS, Trial, case_of, earlier_rows, is_done, written_down
 from ondevice_bench.results.result import Row
 
 
@@ -191,7 +191,7 @@ def _sit(
         began = time.perf_counter()
         try:
             if session is None or retriever is not None:
-                body = {"text": exam.body, "nothing": ""}.get(reads)
+                body = {"text": exam.body, "nothing yet": exam.body, "nothing": ""}.get(reads)
                 room = max(room_for_text(setup.engine, config) - num_around, 1)
                 if reads == "ends":
                     body = both_ends(exam.body, room, encode)
@@ -201,10 +201,17 @@ def _sit(
                         continue  # no passage is the right one
                 session = None  # its memory goes before another one takes as much
                 document = text_document(exam.name, (exam.head, body, exam.tail))
-                session = yield from _read(setup.engine, config, document, None if retriever else readings)
+                if reads == "nothing yet":
+                    session = setup.engine.session(config)
+                    yield from session.open(document)
+                else:
+                    session = yield from _read(setup.engine, config, document, None if retriever else readings)
                 seconds = time.perf_counter() - began
             began = time.perf_counter()
             answer, scores = yield from asked.answer(session)
+            answer_seconds = time.perf_counter() - began
+            if reads == "nothing yet":
+                scores[SECONDS] = seconds + answer_seconds
         except PotError as error:
             yield Note(f"{about}: question {asked.number} is left out. {error}", "yellow")
             continue
@@ -221,5 +228,5 @@ def _sit(
                 references=asked.references,
                 num_read=session.context.num_read,
                 reading_seconds=seconds,
-                answer_seconds=time.perf_counter() - began,
+                answer_seconds=answer_seconds,
             )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ondevice_bench.quality.trials import key_of, question_scores
+from ondevice_bench.quality.trials import SECONDS, key_of, question_scores
 from ondevice_bench.results.intervals import estimate
 from ondevice_bench.results.result import Row
 
@@ -15,7 +15,7 @@ F1, HELD = "F1", "answer in what was read for it"
 REFUSED, REFUSED_FOREIGN = "refused", "refused a question of another document"
 SEARCHES = ("bm25", "minilm", "fused")
 SEVERAL_PLACES = ("hotpotqa", "2wikimqa", "musique")  # tasks whose answers follow from more than one passage
-_OURS, _FULL = "default", "full"
+_OURS, _EARLY, _FULL = "default", "now", "full"
 _Scores = Mapping[str, Mapping[tuple[Any, ...], float]]
 
 
@@ -26,7 +26,7 @@ def answers_summary(rows: Iterable[Row]) -> dict[str, float]:
     questions, paired); figures without such questions are left out.
     """
     rows = list(rows)
-    scores = question_scores(one for one in rows if one.metric not in (HELD, REFUSED, REFUSED_FOREIGN))
+    scores = question_scores(one for one in rows if one.metric not in (HELD, REFUSED, REFUSED_FOREIGN, SECONDS))
     held = question_scores(one for one in rows if one.metric == HELD)
     summary = dict[str, float]()
     searches = [name for name in SEARCHES if name in scores]
@@ -40,12 +40,18 @@ def answers_summary(rows: Iterable[Row]) -> dict[str, float]:
         summary |= {"share_of_full_kv": ours / full} if full else {}
         fitting = _shared(scores, _OURS, _FULL, *searches)
         summary |= _beyond_best(scores, [_FULL, *searches], fitting, "fits_minus_best")
-    for key, name in (("answer_in_recalled", _OURS), *((f"answer_in_{name}", name) for name in SEARCHES)):
+    for key, name in (
+        ("answer_in_recalled", _OURS),
+        ("answer_in_now", _EARLY),
+        *((f"answer_in_{name}", name) for name in SEARCHES),
+    ):
         found = [score for case, score in held.get(name, {}).items() if case[0] not in SEVERAL_PLACES]
         summary |= {key: float(np.mean(found))} if found else {}
     for key, metric in (("refused_answerable", REFUSED), ("refused_unanswerable", REFUSED_FOREIGN)):
         refused = question_scores(one for one in rows if one.metric == metric).get(_OURS, {})
         summary |= {key: float(np.mean([*refused.values()]))} if refused else {}
+    if waited := [one.p50 for one in rows if one.metric == SECONDS and one.contender == _EARLY]:
+        summary["seconds_to_first_answer"] = float(np.mean(waited))
     return summary | {key_of(name): float(np.mean([*questions.values()])) for name, questions in scores.items()}
 
 

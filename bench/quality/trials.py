@@ -23,6 +23,7 @@ _COLUMNS = (
     "task", "text", "tokens", "question", "contender", "budget", "metric", "score", "answer", "references",
     "tokens_read", "reading_seconds", "answer_seconds",
 )  # fmt: skip
+SECONDS = "seconds from the text to the answer"
 _SHOWN = 60  # characters of an answer in a line
 
 
@@ -36,7 +37,7 @@ class Trial:
         text: the text's name within the task, `num_tokens` long.
         question: its number.
         budget: slots that each contender has.
-        scores: 0 to 1, by metric.
+        scores: 0 to 1, by metric; `SECONDS` among them where nothing was read before.
         num_read: tokens that the contender had read for it.
         reading_seconds: of them, once for all questions to the same reading.
         answer_seconds: from the question to the end of the answer.
@@ -96,7 +97,9 @@ def case_of(task: str, budget: int, text: str, question: int) -> dict[str, Any]:
 def rows_of(trials: Sequence[Trial], _: EngineConfig | None = None) -> list[Row]:
     """A row for each trial and metric."""
     return [
-        row(one.contender, one.case, metric, SHARE, [score]) for one in trials for metric, score in one.scores.items()
+        row(one.contender, one.case, metric, "s" if metric == SECONDS else SHARE, [score])
+        for one in trials
+        for metric, score in one.scores.items()
     ]
 
 

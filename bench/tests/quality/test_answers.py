@@ -23,7 +23,7 @@ from ondevice_bench.quality.measurement import Note, Setup
 from ondevice_bench.quality.qa_summary import F1, HELD, REFUSED, REFUSED_FOREIGN, answers_summary, longbench_summary
 from ondevice_bench.quality.rows import Question, Text
 from ondevice_bench.quality.run_answers import GENERATION, LIKELIHOOD, answers_config, run_answers
-from ondevice_bench.quality.trials import Trial
+from ondevice_bench.quality.trials import SECONDS, Trial, rows_of
 from ondevice_bench.results.charts import curve_of, draw
 from ondevice_bench.results.files import read_result
 from ondevice_bench.results.markdown import make_pages
@@ -118,6 +118,22 @@ def test_passages_are_found_for_each_question_and_whole_texts_read_once(monkeypa
     assert found == ["Which lamp did keeper 3 light?", "Who lit lamps?"]
 
 
+def test_an_answer_before_reading_is_timed_from_the_text_on() -> None:
+    generation = replace(CONFIG.generation, num_passage_tokens=220)
+    setup = setup_of(replace(CONFIG, generation=generation))
+    now, later = trials(setup, "now,default", text=replace(TEXT, questions=QUESTIONS[:1]))
+    assert (now.num_read, later.num_read) == (0, NUM_TOKENS)
+    assert set(now.scores) == {*later.scores, SECONDS}
+    assert now.scores[SECONDS] == pytest.approx(now.reading_seconds + now.answer_seconds)
+    assert now.scores[HELD] == 1.0, "a search of the text finds it"
+    (timed,) = (one for one in rows_of([now, later]) if one.metric == SECONDS)
+    assert (timed.unit, timed.p50) == ("s", now.scores[SECONDS])
+    found = answers_summary(rows_of([now, later]))
+    assert found["seconds_to_first_answer"] == now.scores[SECONDS]
+    assert found["answer_in_now"] == 1.0
+    assert 0 <= found["now"] <= 1, "seconds are no score"
+
+
 def test_unknown_contenders_and_too_small_budgets_are_refused() -> None:
     with pytest.raises(ConfigError, match="--contenders holds 'rag'"):
         chosen("pot,rag")
@@ -133,6 +149,7 @@ def test_settings_that_leave_the_size_open_give_all_contenders_the_usual_one() -
     assert budget == open_size.pot.usual_capacity
     made = {name: one.config(open_size, budget).pot for name, one in CONTENDERS.items()}
     assert made.pop("default").is_auto
+    assert made.pop("now").is_auto
     assert {pot.capacity for pot in made.values()} == {budget}
     assert contenders_module.budget_of(open_size, 640) == 640
     assert contenders_module.budget_of(CONFIG, None) == 640
