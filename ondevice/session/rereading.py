@@ -157,7 +157,7 @@ class Rereading:
 
 
 def _interleaved(attention: Weights, words: Weights) -> Weights:
-    """Scores that rank two passages by attention, then one by words, and so on; 0 where neither finds any."""
+    """Scores that rank three passages by attention, then one by words, and so on; 0 where neither finds any."""
     by_attention, by_words = (np.argsort(np.argsort(-scores, kind="stable")) for scores in (attention, words))
-    places = np.where(attention > 0, by_attention + by_attention // 2, np.inf)
-    return 1 / (1 + np.minimum(places, np.where(words > 0, 3 * by_words + 2, np.inf)))
+    places = np.where(attention > 0, by_attention + by_attention // 3, np.inf)
+    return 1 / (1 + np.minimum(places, np.where(words > 0, 4 * by_words + 3, np.inf)))

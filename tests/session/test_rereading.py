@@ -229,11 +229,11 @@ def attention(queries: torch.Tensor, keys: torch.Tensor, sizes: torch.Tensor, sc
     return (paid / paid.sum(-1, keepdim=True)).mean(1).unflatten(0, (-1, groups)).mean(1)
 
 
-def test_two_of_three_passages_come_by_attention() -> None:
-    attention, words = np.array([0.0, 3, 2, 5, 1, 0]), np.array([1.0, 0, 9, 8, 0, 0])
+def test_three_of_four_passages_come_by_attention() -> None:
+    attention, words = np.array([0.0, 3, 2, 5, 1, 0, 0]), np.array([1.0, 0, 0, 8, 0, 9, 0])
     scores = _interleaved(attention, words)
-    assert np.argsort(-scores)[:5].tolist() == [3, 1, 2, 4, 0]
-    assert scores[5] == 0, "neither finds it"
+    assert np.argsort(-scores)[:6].tolist() == [3, 1, 2, 5, 4, 0]
+    assert scores[6] == 0, "neither finds it"
 
 
 def test_a_pot_without_what_it_evicted_is_no_judge() -> None:
