@@ -17,6 +17,7 @@ from ondevice.decode.host_recall import HostRecall
 from ondevice.decode.loop_guard import LoopGuard
 from ondevice.decode.prompt import Prompt
 from ondevice.decode.sources import find_sources
+from ondevice.decode.statement import barred
 from ondevice.decode.steps import OverwritingStep, PlainStep, Step, SwappingStep
 from ondevice.decode.termination import RunTimeTermination, rules_of
 from ondevice.decode.unfounded import unfounded
@@ -111,6 +112,8 @@ class _Answer:
         self._context, self._question, self._prompt, self._clock = context, question, prompt, clock
         self._generation, self._is_stopped, self._attempt = generation, is_stopped, attempt
         self._judgement = judgement
+        is_grounded = generation.grounded and generation.chat and context.loaded.tokenizer.has_chat_template
+        self._barred = barred(question, context.loaded.tokenizer) if is_grounded else []
         settings = replace(context.config, generation=generation)
         self._features = combine(settings, context.decoder, is_stream=not context.tokens.keeps_text)
         self._question_ids: Tensor = context.decoder.ids(prompt.ids)
@@ -196,7 +199,10 @@ class _Answer:
         decoder, tokenizer, out = self._context.decoder, self._context.loaded.tokenizer, self._out
         self._out = None
         while True:
-            token = self._plain.choose(decoder.head.logits(out.hidden_states[:, -1]))
+            logits = decoder.head.logits(out.hidden_states[:, -1])
+            if self._barred and not self._written:
+                logits = logits.index_fill(1, decoder.ids(self._barred)[0], -torch.inf)
+            token = self._plain.choose(logits)
             if not self._num_new:
                 self._clock.book("question")
                 self._ttft = self._clock.total
