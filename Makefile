@@ -72,12 +72,13 @@ $(BIN)/python:
 # Everything in the lock has to have the hash that stands there, and nothing else comes with it. torch is not locked,
 # because each machine takes a build of its own; it says which triton it works with, or takes any. Nothing is asked for
 # the building of this project either: setuptools is in the lock.
-# Compiled by all cores afterwards: pip would do it with one. Files that are templates, and no Python, are left as they are.
+# Compiled by all cores afterwards: pip would do it with one. Files that are templates, and no Python, are left as they are;
+# so are tests of others and what transformers has for each of its models, of which only those in use are ever imported.
 $(INSTALLED): $(BIN)/python pyproject.toml batch/pyproject.toml bench/pyproject.toml constraints.txt requirements.lock
 	$(PIP) install --quiet --no-compile --require-hashes --no-deps -r requirements.lock
 	$(PIP) install --quiet --no-compile $(TORCH_ARGS) "$(TORCH)"
 	$(PIP) install --quiet --no-compile "triton>=3.3; sys_platform == 'linux'"
-	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
+	$(BIN)/python -m compileall -q -j 0 -x '/tests?/|/transformers/models/' $(VENV)/lib >/dev/null || true
 	$(PIP) install --quiet --no-deps --no-build-isolation -e . -e batch -e bench
 	@mkdir -p $(VENV)/types
 	@for part in batch bench; do ln -sfn ../../$$part $(VENV)/types/ondevice_$$part; done
