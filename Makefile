@@ -26,6 +26,8 @@ TOOLS := build/tools
 # Half of what is slow waits for others: for processes of Ray, for time limits, for files.
 SLOW_PROCESSES := $(shell echo $$(( $$(nproc) < 4 ? 4 : $$(nproc) > 8 ? 8 : $$(nproc) )))
 SLOWLY = OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(SLOW_PROCESSES) --dist worksteal
+# One process for each core, one thread in each: these are many and small, and starting a process takes ten seconds.
+QUICKLY = OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow"
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11.1 --generate-hashes --no-header \
 	--no-emit-package torch --no-emit-package triton -c constraints.txt
 
@@ -70,12 +72,13 @@ $(BIN)/python:
 # Everything in the lock has to have the hash that stands there, and nothing else comes with it. torch is not locked,
 # because each machine takes a build of its own; it says which triton it works with, or takes any. Nothing is asked for
 # the building of this project either: setuptools is in the lock.
-# Compiled by all cores afterwards: pip would do it with one. Files that are templates, and no Python, are left as they are.
+# Compiled by all cores afterwards: pip would do it with one. Files that are templates, and no Python, are left as they are;
+# so are tests of others and what transformers has for each of its models, of which only those in use are ever imported.
 $(INSTALLED): $(BIN)/python pyproject.toml batch/pyproject.toml bench/pyproject.toml constraints.txt requirements.lock
 	$(PIP) install --quiet --no-compile --require-hashes --no-deps -r requirements.lock
 	$(PIP) install --quiet --no-compile $(TORCH_ARGS) "$(TORCH)"
 	$(PIP) install --quiet --no-compile "triton>=3.3; sys_platform == 'linux'"
-	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
+	$(BIN)/python -m compileall -q -j 0 -x '/tests?/|/transformers/models/' $(VENV)/lib >/dev/null || true
 	$(PIP) install --quiet --no-deps --no-build-isolation -e . -e batch -e bench
 	@mkdir -p $(VENV)/types
 	@for part in batch bench; do ln -sfn ../../$$part $(VENV)/types/ondevice_$$part; done
@@ -94,9 +97,8 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# One process for each core, one thread in each: the tests are many and small.
 unit: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow" tests batch/tests --ignore=tests/browser --ignore=tests/triton
+	$(QUICKLY) tests batch/tests --ignore=tests/browser --ignore=tests/triton
 
 # Minutes of work, so apart: most cases of large grids, thousands of damaged files, the default model itself, and
 # questions to the larger one where `ondevice models fetch` has been run for it.
@@ -116,7 +118,7 @@ laboratory: setup
 affected: setup
 	@tests=$$($(BIN)/python scripts/affected_tests.py); \
 	[[ "$$tests" == *triton_compile* ]] || export CAPABILITY=90; \
-	$(SLOWLY) -m "not slow" tests/triton/test_triton_compile.py $$tests
+	$(QUICKLY) tests/triton/test_triton_compile.py $$tests
 
 # Without Chromium these tests skip, and say so. A browser that shares two cores with others can stand still for longer
 # than a test waits: what failed is run once more, and both runs are printed.

@@ -8,9 +8,11 @@ import pytest
 from pypdf import PdfReader, PdfWriter
 from pypdf.annotations import FreeText, Link
 
-from ondevice.documents import Page, read
+from ondevice.documents import Page
+from ondevice.documents.formats.opening import open_document
 from ondevice.documents.formats.pdf_glyphs import Run, upright
 from ondevice.documents.formats.pdf_lines import put_into_lines
+from ondevice.documents.formats.reader import Request
 from tests.builders.documents import IMAGE_CONTENT, make_pdf, plain
 
 HEBREW = "שלום עולם 25"
@@ -47,7 +49,8 @@ def coded(text: str, letters: str) -> str:
 
 
 def pages(path: Path) -> tuple[Page, ...]:
-    return tuple(read(path).pages)
+    """Read without the worker, whose start takes far longer; `test_pdf` and `test_extract` read with it."""
+    return tuple(open_document(Request(str(path))).pages)
 
 
 def text_of(tmp_path: Path, content: bytes, **more) -> str:

@@ -29,9 +29,7 @@ def test_kernel_equals_reference(case):
 
 def test_the_attention_bench_times_contenders_that_agree(monkeypatch):
     monkeypatch.setenv("KERNELS_IMPL", "triton")
-    monkeypatch.setattr(
-        gpu_attention, "milliseconds", lambda function: [1.0 for _ in range(3) if function() is not None]
-    )
+    monkeypatch.setattr(gpu_attention, "milliseconds", lambda function: [1.0] * 3 if function() is not None else [])
     monkeypatch.setattr(gpu_attention, "RULE", replace(gpu_attention.RULE, tau=1e-2))
     rows = [row for rows in gpu_attention.decode_rows(DEVICE, (1,), (1536,)) for row in rows]
     errors = {row.contender: row.p50 for row in rows if row.metric == "relative error"}
@@ -46,7 +44,7 @@ def test_the_layer_bench_times_what_runs(monkeypatch):
     monkeypatch.setenv("KERNELS_IMPL", "triton")
     for name, value in {"HIDDEN": 64, "INTERMEDIATE": 96, "TOKENS": (1, 3), "FEW": (1,)}.items():
         monkeypatch.setattr(gpu_layers, name, value)
-    monkeypatch.setattr(gpu_layers, "milliseconds", lambda work: [2.0 for _ in range(3) if work() is not None])
+    monkeypatch.setattr(gpu_layers, "milliseconds", lambda work: [2.0] * 3 if work() is not None else [])
     if DEVICE.type == "cpu":  # of which torch has no such product
         monkeypatch.setattr(gpu_layers, "tinygemm", lambda x, rows: x @ gpu_layers.widened(rows).T)
     run = Run(DEVICE, new_result("make gpu-check", EngineConfig(), DEVICE), None, seconds=60)
