@@ -15,8 +15,7 @@ from rich.text import Text
 
 from ondevice.cli.opening import open_document
 from ondevice.cli.options import AsJson, PotOptions, takes_options
-from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.running import load_engine
+from ondevice.cli.progress import ProgressDisplay, load_engine
 from ondevice.cli.terminal import err, errors_shown, out, say
 from ondevice.config import DEFAULT_MODEL, EngineConfig
 from ondevice.errors import ConfigError
