@@ -47,7 +47,7 @@ def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:
         **tokenizer.special,
     }
     _write_json(folder / "tokenizer_config.json", about)
-    (folder / "chat_template.jinja").write_text(tokenizer.chat_template, encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(fields["tokenizer.chat_template"], encoding="utf-8")
 
 
 def _write_weights(gguf: GgufFile, path: Path, on_fraction: Callable[[float], None]) -> None:
