@@ -375,10 +375,9 @@ class AnswerFinished:
         return () if self.recalled is None else self.recalled.pages
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON has it: the account with question, text, passages and ledger."""
+        """All of it but the ledger as JSON has it: the account with question, text and passages."""
         passages = [asdict(passage) for passage in self.sources.passages]
-        texts = {"question": self.question, "text": self.text}
-        return texts | self.to_dict() | {"sources": passages, "ledger": self.ledger.to_dict()}
+        return {"question": self.question, "text": self.text, **self.to_dict(), "sources": passages}
 
     def to_dict(self) -> dict[str, Any]:
         """The account of the answer as JSON has it, without its text, passages and ledger."""

@@ -181,11 +181,6 @@ def account_rows(answer: AnswerFinished, held: Holdings) -> list[tuple[str, str]
     return [(name, text) for name, text in rows if text]
 
 
-def speed(answer: AnswerFinished) -> str:
-    """Speed of an answer after its first token; that it is too short for one, where it is."""
-    return "too short to tell" if answer.tokens_per_second is None else rate(answer.tokens_per_second)
-
-
 def _took(answer: AnswerFinished) -> str:
     """The time of an answer with the stages that add up to it, the part before its first word, and the speed then."""
     seconds, total = answer.stage_seconds, answer.seconds

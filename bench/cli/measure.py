@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 from rich.text import Text
 
 from ondevice.cli.opening import open_document
-from ondevice.cli.options import AsJson, OutFile, PotOptions, numbers, takes_options
-from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.running import load_engine
+from ondevice.cli.options import AsJson, PotOptions, takes_options
+from ondevice.cli.progress import ProgressDisplay, load_engine
 from ondevice.cli.terminal import err, errors_shown, out, say
 from ondevice.config import DEFAULT_MODEL, EngineConfig
+from ondevice.errors import ConfigError
 from ondevice.events import Event
 from ondevice_batch.command import CLUSTER, Cluster
 from ondevice_bench.cli.running import begin, finish
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ondevice_bench.quality.measurement import Measurement
     from ondevice_bench.results.result import Result
 
+_T = TypeVar("_T", int, float)
+_OutFile = Annotated[Path | None, typer.Option("--out", help="Write the results here.")]
 _OutOfEach = Annotated[
     Path | None, typer.Option("--out", help="Write the results here after each trial; go on from there.")
 ]
@@ -63,7 +66,7 @@ def command(entry: Entry) -> Callable[..., Any]:
             inspect.Parameter(name, kind, default=default, annotation=annotation)
             for name, (annotation, default) in (CLUSTER.items() if entry.grid else ())
         ),
-        inspect.Parameter("out_file", kind, default=None, annotation=_OutOfEach if entry.resumes else OutFile),
+        inspect.Parameter("out_file", kind, default=None, annotation=_OutOfEach if entry.resumes else _OutFile),
         inspect.Parameter("as_json", kind, default=False, annotation=AsJson),
     ]
     run.__doc__ = entry.doc
@@ -146,3 +149,18 @@ def _numbers(option: Option, text: str) -> tuple[Any, ...]:
     if text == option.default == "":
         return ()
     return numbers(f"--{option.name.replace('_', '-')}", text, get_args(option.kind)[0])
+
+
+def numbers(option: str, text: str, kind: Callable[[str], _T]) -> tuple[_T, ...]:
+    """The numbers of an option such as `4096,16384`.
+
+    Raises:
+        ConfigError: there is none, or one of them is no number, or not finite.
+    """
+    try:
+        found = tuple(kind(part) for part in text.split(","))
+        if not all(map(math.isfinite, found)):
+            raise ValueError
+        return found
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{option} is {text!r:.80}", fix="Give numbers with commas between them.") from None

@@ -12,8 +12,7 @@ import typer
 from ondevice import words
 from ondevice.cli.opening import open_document
 from ondevice.cli.options import PotOptions
-from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.running import load_engine
+from ondevice.cli.progress import ProgressDisplay, load_engine
 from ondevice.cli.terminal import err, errors_shown, say
 from ondevice_bench.cli.running import command_line
 

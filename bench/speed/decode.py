@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
 from ondevice.model.decoder import Decoder
-from ondevice.model.packed_modules import packed_bytes
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
 from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed import llama_cpp
 from ondevice_bench.speed.bandwidth import ReadBandwidth
 from ondevice_bench.speed.generated_text import generated
+from ondevice_bench.speed.quantized import packed_bytes
 from ondevice_bench.speed.reference import Reference, load_reference, synchronize
 
 _STEP = 512  # tokens per pass while the cache is filled

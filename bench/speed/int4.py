@@ -22,11 +22,11 @@ from ondevice.model.loading.gguf_int4 import Int4Store
 from ondevice.model.loading.gguf_packed import load_packed
 from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.loading.progress import silent
-from ondevice.model.loading.stored import file_of
 from ondevice.model.packed_modules import PackedLinear
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
 from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.quantized import FLOAT32, losses
+from ondevice_bench.speed.sample import file_of
 from ondevice_bench.speed.source import chosen
 
 _BFLOAT16, _INT4 = "bfloat16", "4 bits"

@@ -24,7 +24,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.model.families.parts import Linear
 from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.loading.placement import require_memory
-from ondevice.model.packed_modules import PackedLinear, is_packed, packed_bytes
+from ondevice.model.packed_modules import PackedLinear
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
 from ondevice_bench.results.result import Row, row
@@ -95,6 +95,22 @@ def _decoding(decoder: Decoder, pot: MemoryPot, first: Tensor) -> None:
             states = decoder.forward(token, pot).hidden_states
             token = decoder.head.logits(states[:, -1]).argmax(dim=-1, keepdim=True)
     pot.rewind_to_(*lengths)
+
+
+def packed_bytes(model: nn.Module) -> int:
+    """Bytes of all packed weights in memory; memory that modules share counts once."""
+    storages = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        for module in model.modules()
+        if isinstance(module, PackedLinear)
+        for tensor in module.weight.tensors
+    }
+    return sum(storages.values())
+
+
+def is_packed(model: nn.Module) -> bool:
+    """True if any of the weights are packed."""
+    return any(isinstance(module, PackedLinear) for module in model.modules())
 
 
 @torch.inference_mode()

@@ -6,6 +6,7 @@ What they say does not matter, and products of packed weights take the same time
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,11 +14,12 @@ from ondevice.kernels.packed import FORMATS, TILE_ROWS, Format, PackedRows, Pack
 from ondevice.kernels.projection import prepare_packed
 from torch import Tensor, nn
 
-from ondevice.model.loading import stored
 from ondevice.model.loading._transformers import empty_model
+from ondevice.model.loading.catalogue import find
 from ondevice.model.loading.gguf_file import read_header
 from ondevice.model.loading.gguf_packed import tensor_forms
 from ondevice.model.loading.load import LoadedModel
+from ondevice.model.loading.stored import stored
 from ondevice.model.packed_modules import PackedLinear, replace_module
 
 WORDS = 1024  # rows of the embedding: ids lie below
@@ -55,13 +57,20 @@ def sample_model(outline: LoadedModel, num_layers: int) -> Any:
     return model.eval()
 
 
+def file_of(source: str) -> Path | None:
+    """The single file of a model, by what loads it; None: it lies in a folder, or is not here."""
+    row = find(source)
+    path = Path(source).expanduser() if row is None else stored(row)
+    return path if path is not None and path.is_file() else None
+
+
 class _Forms:
     """The stored forms of the weights of linear modules."""
 
     def __init__(self, outline: LoadedModel) -> None:
         self._quantization, self._own = outline.quantization, dict[str, Format]()
         if self._quantization == "stored":
-            path = stored.file_of(outline.source)
+            path = file_of(outline.source)
             if path is not None:
                 self._own = tensor_forms(read_header(path))
 

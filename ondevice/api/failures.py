@@ -23,7 +23,7 @@ class ApiError(OndeviceError):
         self.status, self.code = status, code
 
 
-def failed_response(error: Exception, error_as: ErrorAs | None = None) -> Response:
+def failed_response(error: Exception, error_as: ErrorAs) -> Response:
     """The answer to a request that has failed; `error_as` says in which form."""
     headers: dict[str, str] = {}
     if isinstance(error, HTTPException):  # of the form parser, or of the line before the password
@@ -35,7 +35,7 @@ def failed_response(error: Exception, error_as: ErrorAs | None = None) -> Respon
     if status == 401:
         headers["WWW-Authenticate"] = 'Basic realm="ondevice"'
     text = "" if isinstance(error, OndeviceError) else problem_text(error, "api")
-    return JSONResponse({"error": (error_as or error_json)(error, text)}, status, headers=headers)
+    return JSONResponse({"error": error_as(error, text)}, status, headers=headers)
 
 
 def error_json(error: Exception, text: str) -> dict[str, str]:

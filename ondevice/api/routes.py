@@ -27,7 +27,7 @@ from ondevice.config import ANSWERING, READING, by_key, with_choices, with_value
 from ondevice.errors import ConfigError, NotInLibrary, OndeviceError, PotError
 from ondevice.events import MAX_NOTES
 from ondevice.library.library import Entry, clean_title
-from ondevice.serving.jobs import Job, Jobs
+from ondevice.serving.jobs import Job, Jobs, session_of
 from ondevice.serving.login import Login
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.uploads import Uploads
@@ -82,14 +82,12 @@ class Api:
             ("POST", "/chat/completions", self._complete),
         ]
         return [
-            *(Route(PREFIX + path, self._guarded(call), methods=[method]) for method, path, call in table),
-            *(
-                Route(PREFIX + path, self._guarded(call, error_as=openai_error), methods=[method])
-                for method, path, call in openai
-            ),
+            Route(PREFIX + path, self._guarded(call, error_as), methods=[method])
+            for calls, error_as in ((table, error_json), (openai, openai_error))
+            for method, path, call in calls
         ]
 
-    def _guarded(self, call: Endpoint, error_as: ErrorAs = error_json) -> Endpoint:
+    def _guarded(self, call: Endpoint, error_as: ErrorAs) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             try:
                 # A browser adds `Basic` by itself where it knows a password, but never `Bearer`.
@@ -195,10 +193,9 @@ class Api:
         question = question_of(body)
         values = by_key(ANSWERING, body)
         workspace = await self._present(request)
-        if workspace.session is None or not workspace.session.context.is_open:
-            raise PotError("There is no document in the pot yet", fix="Read the document first.")
+        session = session_of(workspace)
         _claim(workspace)
-        asked = Asked(question, with_values(workspace.session.context.config.generation, values), remembers=False)
+        asked = Asked(question, with_values(session.context.config.generation, values), remembers=False)
         return stream(self._jobs.ask(workspace, asked), workspace.request_stop)
 
     async def _scan(self, request: Request) -> Response:
@@ -230,8 +227,7 @@ class Api:
         body = await json_body(request)
         asked = asked_of(body, self._jobs.engine.config.generation)
         workspace = await self._model(request, body.get("model"))
-        if workspace.session is None or not workspace.session.context.is_open:
-            raise PotError("There is no document in the pot yet", fix="Read the document first.")
+        session_of(workspace)  # before it is claimed
         _claim(workspace)
         options = body.get("stream_options")
         completion = Completion(

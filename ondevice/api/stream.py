@@ -37,8 +37,9 @@ def event_json(event: JobEvent) -> dict[str, Any]:
         return {"event": event_name(type(event)), "text": error_text(event.error, event.text)}
     if isinstance(event, ScanFinished):
         return {"event": event_name(type(event)), **event.report}
-    fields = event.to_json() if isinstance(event, AnswerFinished) else _fields(event)
-    return {"event": event_name(type(event)), **fields}
+    if isinstance(event, AnswerFinished):
+        return {"event": event_name(type(event)), **event.to_json(), "ledger": event.ledger.to_dict()}
+    return {"event": event_name(type(event)), **_fields(event)}
 
 
 def event_name(kind: type) -> str:

@@ -17,9 +17,8 @@ import typer
 from ondevice.cli.keeping import Keeper
 from ondevice.cli.opening import STREAM, open_document
 from ondevice.cli.options import AnswerOptions, PotOptions
-from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.progress import ProgressDisplay, load_engine
 from ondevice.cli.reuse import ReadAgain
-from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import EXIT_ERROR, Interrupted, err, errors_shown, print_json, say, show_error
 from ondevice.config import option_name
 from ondevice.errors import ConfigError, OndeviceError

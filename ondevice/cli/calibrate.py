@@ -10,8 +10,7 @@ import typer
 
 from ondevice.cli.opening import open_document
 from ondevice.cli.options import AsJson, PotOptions
-from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.running import load_engine
+from ondevice.cli.progress import ProgressDisplay, load_engine
 from ondevice.cli.terminal import err, errors_shown, out, print_json, say
 from ondevice.config import DEFAULT_MODEL, EngineConfig
 

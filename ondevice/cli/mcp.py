@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ondevice.cli.options import AnswerOptions, PotOptions
-from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.running import load_engine
+from ondevice.cli.progress import ProgressDisplay, load_engine
 from ondevice.cli.terminal import EXIT_INTERRUPTED, err, errors_shown, say
 from ondevice.errors import ConfigError, OndeviceError
 from ondevice.extras import install_extra

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self
 
 import typer
 
@@ -28,10 +26,8 @@ from ondevice.config import (
 )
 from ondevice.errors import ConfigError, named
 
-_T = TypeVar("_T", int, float)
 # What every measuring command takes.
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")]
-OutFile = Annotated[Path | None, typer.Option("--out", help="Write the results here.")]
 _IN_HELP = {"engine.model", "pot.capacity", "pot.preset"}  # the others are in --help-all
 
 
@@ -149,21 +145,6 @@ def takes_options(command: Callable[..., Any]) -> Callable[..., Any]:
     unpacked.__annotations__ = {one.name: one.annotation for one in (context, *parameters, help_all)}
     del unpacked.__wrapped__  # type: ignore[attr-defined]  # or typer would look at the command's own parameters
     return unpacked
-
-
-def numbers(option: str, text: str, kind: Callable[[str], _T]) -> tuple[_T, ...]:
-    """The numbers of an option such as `4096,16384`.
-
-    Raises:
-        ConfigError: there is none, or one of them is no number, or not finite.
-    """
-    try:
-        found = tuple(kind(part) for part in text.split(","))
-        if not all(map(math.isfinite, found)):
-            raise ValueError
-        return found
-    except (ValueError, OverflowError):
-        raise ConfigError(f"{option} is {text!r:.80}", fix="Give numbers with commas between them.") from None
 
 
 def _is_given(context: typer.Context, option: str) -> bool:

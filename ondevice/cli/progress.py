@@ -1,17 +1,19 @@
-"""Progress on standard error: a bar in a terminal, a line now and then in a log. Every number comes from an event."""
+"""Progress on standard error: a bar in a terminal, a line now and then in a log; also while a model is loaded.
+
+Every number comes from an event.
+"""
 
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from ondevice import words
-from ondevice.cli.terminal import printable
+from ondevice.cli.terminal import printable, say
 from ondevice.events import (
     DocumentOpened,
     Event,
@@ -22,6 +24,10 @@ from ondevice.events import (
     TokensRead,
 )
 from ondevice.telemetry.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from ondevice.config import EngineConfig
+    from ondevice.session.engine import Engine
 
 _LOG_SECONDS = 15.0  # between two lines of the same stage in a log
 
@@ -47,9 +53,7 @@ class ProgressDisplay:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.clear()
 
     def stage(self, stage: str, fraction: float | None, detail: str = "") -> None:
@@ -104,6 +108,17 @@ class ProgressDisplay:
         if not detail and fraction is not None:
             detail = f"{fraction:.0%}"
         self._console.print(Text(printable(f"{stage}: {detail}" if detail else stage)), soft_wrap=True)
+
+
+def load_engine(config: EngineConfig, display: ProgressDisplay) -> Engine:
+    """Load the model with its progress shown, and pass on what it has to say about itself, once."""
+    from ondevice.session.engine import Engine
+
+    engine = Engine.load(config, on_progress=display.stage)
+    display.clear()
+    if engine.loaded.notice:
+        say(f"Note: {engine.loaded.notice}", "yellow")
+    return engine
 
 
 def reading_detail(telemetry: Telemetry) -> str:

@@ -31,7 +31,7 @@ def report(
     texts = [answer.text for answer in answers]
     return {
         **({"answer": texts[0]} if len(texts) == 1 else {"answers": texts}),
-        "turns": [_turn(answer) for answer in answers],
+        "turns": [answer.to_json() for answer in answers],
         "document": {"name": document.name, "kind": document.kind, "unit": document.unit, "sha256": document.sha256},
         "ledger": session.context.ledger.to_dict(),
         "timings": _timings(answers, telemetry, seconds),
@@ -39,12 +39,6 @@ def report(
         "config": session.context.config.to_dict(),
         "versions": versions(),
     }
-
-
-def _turn(answer: AnswerFinished) -> dict[str, Any]:
-    fields = answer.to_json()
-    del fields["ledger"]  # reading is over: the ledger is the same for all
-    return fields
 
 
 def _timings(answers: Sequence[AnswerFinished], telemetry: Telemetry, seconds: Mapping[str, float]) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from ondevice import words
 from ondevice.cli.ask import SAVED
 from ondevice.cli.opening import STREAM, open_document
 from ondevice.cli.options import Options
-from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.running import load_engine
+from ondevice.cli.progress import ProgressDisplay, load_engine
 from ondevice.cli.terminal import EXIT_INTERRUPTED, Interrupted, err, errors_shown, print_json, printable, say
 from ondevice.config import READING, EngineConfig, with_values
 from ondevice.errors import ConfigError

@@ -13,9 +13,8 @@ from ondevice.cli.ask import SAVED
 from ondevice.cli.keeping import Keeper
 from ondevice.cli.opening import STREAM, open_document
 from ondevice.cli.options import AnswerOptions, PotOptions
-from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.progress import ProgressDisplay, load_engine
 from ondevice.cli.reuse import ReadAgain, from_library
-from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import Interrupted, err, errors_shown, print_json, say
 from ondevice.documents.formats.table import SUFFIXES
 from ondevice.errors import ConfigError, DocumentError
@@ -136,7 +135,7 @@ def _each(session: Session, questions: Sequence[str], remembers: bool, name: str
     for question in questions:
         say(f"{name}: {question}", "bold")
         finished.append(_ask(session, question, finished if remembers else ()))
-    return [_turn(one) for one in finished]
+    return [one.to_json() for one in finished]
 
 
 def _library(engine: Engine, sessions: Sequence[Session]) -> Callable[[str], Sequence[Session]]:
@@ -180,7 +179,7 @@ def _together(
             f"of {ledger.slots_capacity:,} slots. The question points to {len(names)} of {len(sessions)} documents."
         )
         finished.append(_ask(laid.session, question, finished if remembers else (), laid.place))
-        turn = _turn(finished[-1]) | {"documents": names, "ledger": ledger.to_dict()}
+        turn = finished[-1].to_json() | {"documents": names, "ledger": ledger.to_dict()}
         turn["sources"] = [source | {"place": laid.place(source["page"])} for source in turn["sources"]]
         turns.append(turn)
     return turns
@@ -200,9 +199,3 @@ def _ask(
     if one.stop_reason == "cancelled":
         raise Interrupted("Stopped while answering.")
     return one
-
-
-def _turn(answer: AnswerFinished) -> dict[str, Any]:
-    fields = answer.to_json()
-    del fields["ledger"]
-    return fields

@@ -44,7 +44,7 @@ _UNFINISHED = re.compile(r"\.[0-9a-f]{32}-(\d+-\d+)")  # being written or delete
 _FREE_BYTES_LEFT = 200_000_000  # what must stay free on the disk beside an entry
 _TITLE_LENGTH = 200
 _NOT_WRITTEN = {"id", "size_bytes", "problem"}  # of an entry, into its file
-_MAX_VALUES = 20_000_000  # in a file: a record has a number for every token that was kept for its novelty
+_MAX_VALUES = 20_000_000  # in a file: older records have a number for every token that was kept for its novelty
 _OTHER_VERSION = "It was saved by another version of this program"
 
 

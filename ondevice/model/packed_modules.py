@@ -65,19 +65,3 @@ def replace_module(model: Any, name: str, module: nn.Module) -> None:
     """Put a module in the place of another."""
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, module)
-
-
-def packed_bytes(model: nn.Module) -> int:
-    """Bytes of all packed weights in memory; memory that modules share counts once."""
-    storages = {
-        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
-        for module in model.modules()
-        if isinstance(module, PackedLinear)
-        for tensor in module.weight.tensors
-    }
-    return sum(storages.values())
-
-
-def is_packed(model: nn.Module) -> bool:
-    """True if any of the weights are packed."""
-    return any(isinstance(module, PackedLinear) for module in model.modules())

@@ -41,7 +41,6 @@ class Tokenizer:
     Args:
         hf: a `PreTrainedTokenizerFast`, for this object alone: its truncation and padding are switched off.
         eos_ids: further ids that end an answer, from the model's generation config.
-        fingerprint: hash of the files it came from; computed from its contents when empty.
 
     Attributes:
         vocab_size: ids are below this number (the model's embedding may have more rows).
@@ -51,7 +50,7 @@ class Tokenizer:
         has_chat_template: whether `chat_parts` has a template to use.
     """
 
-    def __init__(self, hf: Any, *, eos_ids: Iterable[int] = (), fingerprint: str = "") -> None:
+    def __init__(self, hf: Any, *, eos_ids: Iterable[int] = ()) -> None:
         self._hf = hf
         self._template: str = hf.chat_template or ""
         self._prompt: Backend = hf.backend_tokenizer
@@ -64,10 +63,8 @@ class Tokenizer:
         self.vocab_size: int = self._prompt.get_vocab_size(with_added_tokens=True)
         self.eos_ids: frozenset[int] = self._end_ids(eos_ids)
         self.has_chat_template: bool = bool(self._template)
-        if not fingerprint:
-            spec = getattr(hf, "spec", "") or self._prompt.to_str()  # which takes a fifth of a second for large ones
-            fingerprint = hashlib.sha256(f"{spec}\0{self._template}".encode()).hexdigest()
-        self.fingerprint: str = fingerprint
+        spec = getattr(hf, "spec", "") or self._prompt.to_str()  # which takes a fifth of a second for large ones
+        self.fingerprint: str = hashlib.sha256(f"{spec}\0{self._template}".encode()).hexdigest()
 
     def has_vocabulary_of(self, other: Tokenizer) -> bool:
         """True if every id stands for the same token in both; templates may differ."""

@@ -76,9 +76,6 @@ class Depths:
         """Document tokens (n,) that no layer was given, rising, if that is stored."""
         return np.flatnonzero(self.state == 0)
 
-    def copy(self) -> Depths:
-        return Depths(self.num_layers, self.state)
-
 
 def count_heads(origin: Tensor, num_tokens: int) -> HeadCounts:
     """(layer, head) pairs that hold each document token.

@@ -129,7 +129,7 @@ class Jobs:
         """Read on from where reading was stopped."""
 
         def steps() -> Job:
-            session = _session_of(workspace)
+            session = session_of(workspace)
             yield from self._read(workspace, session, session.resume())
 
         return self._in_turn(workspace, Phase.READING, steps())
@@ -138,7 +138,7 @@ class Jobs:
         """Answer a question from the pot."""
 
         def steps() -> Job:
-            yield from self._answer(workspace, _session_of(workspace), asked)
+            yield from self._answer(workspace, session_of(workspace), asked)
 
         return self._in_turn(workspace, Phase.ANSWERING, steps())
 
@@ -150,7 +150,7 @@ class Jobs:
         """Keep the document in the library, with its pot and the conversation."""
 
         def steps() -> Job:
-            session = _session_of(workspace)
+            session = session_of(workspace)
             replaces, address = workspace.entry_id, workspace.address
             entry = self.library.save(session, record_of(workspace), replaces=replaces, address=address)
             workspace.entry_id = entry.id
@@ -168,8 +168,7 @@ class Jobs:
         """Open a saved document."""
 
         def steps() -> Job:
-            tier_bytes = 0 if entry.config is None else self.engine.plan(entry.config).tier_bytes(entry.num_tokens)
-            self._require_room(workspace, entry.pot_bytes, tier_bytes)
+            self.require_room_for(entry, workspace)
             session, record = self.library.open(self.engine, entry.id)
             restore_workspace(workspace, session, record)
             workspace.entry_id = entry.id
@@ -222,7 +221,12 @@ class Jobs:
         workspace.session = session = self.engine.session(plan)
         return session
 
-    def _require_room(self, workspace: Workspace, pot_bytes: int, tier_bytes: int) -> None:
+    def require_room_for(self, entry: Entry, workspace: Workspace | None = None) -> None:
+        """Refuse a saved document where there is no room for it, in a workspace or beside all; raises PotError."""
+        tier_bytes = 0 if entry.config is None else self.engine.plan(entry.config).tier_bytes(entry.num_tokens)
+        self._require_room(workspace, entry.pot_bytes, tier_bytes)
+
+    def _require_room(self, workspace: Workspace | None, pot_bytes: int, tier_bytes: int) -> None:
         """Refuse what lies on disk where there is no room for it; raises PotError."""
         others, device = self.registry.others(workspace), self.engine.loaded.device
         require_room_for(device, pot_bytes, tier_bytes, others, free_memory=self.free_memory)
@@ -405,7 +409,8 @@ def _followed(workspace: Workspace, session: Session, events: Iterator[Event]) -
                 session.stop()
 
 
-def _session_of(workspace: Workspace) -> Session:
+def session_of(workspace: Workspace) -> Session:
+    """The session of a document that is read, or is being read; raises PotError where there is none."""
     session = workspace.session
     if session is None or not session.context.is_open:
         raise PotError("There is no document in the pot yet", fix="Read the document first.")

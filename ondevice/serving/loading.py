@@ -73,7 +73,7 @@ class Loading:
             self._problem = f"There is no model: choose another one in the list of models. {text}"
         finally:
             self.is_done.set()
-            self._ticket.__exit__(None, None, None)
+            self._ticket.__exit__()
 
     def _note(self, stage: str, fraction: float | None) -> None:
         self.stage = stage if fraction is None else f"{stage}: {100 * fraction:.0f} %"

@@ -39,13 +39,14 @@ class QuestionQueue:
     """A queue for one question.
 
     Attributes:
+        waiting: the question that waits.
         is_open: whether a reading takes the question out between two of its steps.
         under_way: the question that is being answered; "": none. The same one again is a second click, and left out.
     """
 
     is_open: bool = False
     under_way: str = ""
-    _waiting: Asked | None = None
+    waiting: Asked | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def open(self) -> None:
@@ -56,20 +57,15 @@ class QuestionQueue:
     def put(self, asked: Asked) -> bool:
         """Leave a question; False where another one waits, or the same one is being answered."""
         with self._lock:
-            if self._waiting is not None or asked.question == self.under_way:
+            if self.waiting is not None or asked.question == self.under_way:
                 return False
-            self._waiting = asked
+            self.waiting = asked
             return True
-
-    @property
-    def waiting(self) -> Asked | None:
-        """The question that waits."""
-        return self._waiting
 
     def take(self) -> Asked | None:
         """Take out the question that waits."""
         with self._lock:
-            asked, self._waiting = self._waiting, None
+            asked, self.waiting = self.waiting, None
             return asked
 
     def close(self) -> None:
@@ -80,6 +76,6 @@ class QuestionQueue:
     def close_if_empty(self) -> bool:
         """Close unless a question waits."""
         with self._lock:
-            if self._waiting is None:
+            if self.waiting is None:
                 self.is_open = False
             return not self.is_open

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Session
@@ -24,7 +22,6 @@ def record_of(workspace: Workspace) -> dict[str, Any]:
         "messages": workspace.messages,
         "exchanges": [asdict(exchange) for exchange in workspace.exchanges],
         "stage_seconds": telemetry.stage_seconds,
-        "novelty_tokens": telemetry.novelty_tokens.tolist(),
         "fill": workspace.fill,
         "replay": {} if workspace.view is None else workspace.view.replay(),
     }
@@ -41,13 +38,8 @@ def restore_workspace(workspace: Workspace, session: Session, record: dict[str, 
     workspace.fill.extend(fill)
     telemetry = workspace.telemetry
     telemetry.num_read, telemetry.num_total = session.context.num_read, tokens.num_tokens
-    telemetry.num_skipped = session.context.num_skipped
-    telemetry.num_cycles, telemetry.num_heads_total = session.context.num_cycles, session.context.num_heads_total
-    pot = session.context.pot
-    telemetry.num_cached, telemetry.capacity = pot.by_layer(pot.num_cached), max(pot.by_layer(pot.capacities))
-    telemetry.ledger, telemetry.retention = session.context.ledger, session.context.retention
-    novelty = [token for token in _list(record, "novelty_tokens") if isinstance(token, int)]
-    telemetry.novelty_tokens = np.array([t for t in novelty if 0 <= t < tokens.num_tokens], np.int32)
+    telemetry.num_skipped, telemetry.num_cycles = session.context.num_skipped, session.context.num_cycles
+    telemetry.num_cached = session.context.pot.by_layer(session.context.pot.num_cached)
     seconds = record.get("stage_seconds")
     for stage in STAGES:
         value = seconds.get(stage) if isinstance(seconds, dict) else None

@@ -21,7 +21,7 @@ from ondevice.serving.account import holdings
 from ondevice.serving.failure import problem_text
 from ondevice.serving.job_events import Failed, JobEvent, ShelfLaid, Stopped
 from ondevice.serving.jobs import Job, Jobs, wait_for_turn
-from ondevice.serving.room import free_device_memory, require_room, require_room_for
+from ondevice.serving.room import free_device_memory, require_room
 from ondevice.serving.shelf_state import Passage, ShelfAnswered, ShelfTurn, ShelfWork, Stage
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.engine import Session
@@ -224,12 +224,9 @@ def _opened(jobs: Jobs, member: Member) -> Session:
         if session is None or member.workspace.phase is not Phase.READ:
             raise PotError("The document is not read to its end", where=member.name, fix="Read it first.")
         return session
-    entry, engine = member.entry, jobs.engine
-    assert entry is not None, "a member is open or saved"
-    tier_bytes = 0 if entry.config is None else engine.plan(entry.config).tier_bytes(entry.num_tokens)
-    others = jobs.registry.others(None)
-    require_room_for(engine.loaded.device, entry.pot_bytes, tier_bytes, others, free_memory=jobs.free_memory)
-    session, _ = jobs.library.open(engine, entry.id)
+    assert member.entry is not None, "a member is open or saved"
+    jobs.require_room_for(member.entry)
+    session, _ = jobs.library.open(jobs.engine, member.entry.id)
     return session
 
 

@@ -78,6 +78,7 @@ class Workspace:
         pause: set to end reading, once an answer that is being written meanwhile is complete.
         answer_stop: set to end the answer alone; reading that waits for it goes on.
         idle: set while no activity runs, and none is in line.
+        is_closed: nothing may begin here any more.
     """
 
     id: str
@@ -109,8 +110,8 @@ class Workspace:
     pause: threading.Event = field(default_factory=threading.Event)
     answer_stop: threading.Event = field(default_factory=threading.Event)
     idle: threading.Event = field(default_factory=threading.Event)
+    is_closed: bool = False
     _claiming: threading.Lock = field(default_factory=threading.Lock)
-    _is_closed: bool = False
 
     def __post_init__(self) -> None:
         self.idle.set()
@@ -201,7 +202,7 @@ class Workspace:
         The one that has claimed it releases it, once.
         """
         with self._claiming:
-            if self._is_closed or not self.idle.is_set():
+            if self.is_closed or not self.idle.is_set():
                 return False
             self.stop.clear()
             self.pause.clear()
@@ -209,15 +210,10 @@ class Workspace:
             self.idle.clear()
         return True
 
-    @property
-    def is_closed(self) -> bool:
-        """True if nothing may begin here any more."""
-        return self._is_closed
-
     def end(self) -> None:
         """Nothing may begin here any more."""
         with self._claiming:
-            self._is_closed = True
+            self.is_closed = True
 
     def release(self) -> None:
         """The action that claimed has ended, or has left the line."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from types import TracebackType
 
 _POLL_SECONDS = 0.1
 
@@ -42,9 +41,7 @@ class Ticket:
             self._line.append(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._moved:
             self._line.remove(self)
             self._moved.notify_all()

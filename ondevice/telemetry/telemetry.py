@@ -1,4 +1,4 @@
-"""Folds events into the numbers that are shown: progress, speed, time by stage, the fill of the pot, the ledger.
+"""Folds events into the numbers that are shown: progress, speed, time by stage, the fill of the pot.
 
 Pure bookkeeping: it never reads a clock, so that the same events always give the same numbers.
 """
@@ -10,19 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
-import numpy as np
-import numpy.typing as npt
-
 from ondevice.events import (
     AnswerFinished,
     AnswerToken,
     BlocksRead,
-    DocumentOpened,
     DocumentRead,
     Event,
-    HeadCounts,
     HeadsMeasured,
-    Ledger,
     PotDistilled,
     QuestionRead,
     Stage,
@@ -43,48 +37,34 @@ class Telemetry:
     """The state of a session by its events.
 
     Attributes:
-        document: the document's card; None before one is opened.
         is_measuring: whether, before the first token, the needs of the model's heads are measured.
         num_read, num_total: document tokens read, and in all (None for an open stream).
         num_skipped: document tokens that a speculator left out so far.
         page: the last page touched.
-        num_cached: used slots per head for each layer; `capacity` is the ceiling.
+        num_cached: used slots per head for each layer.
         stage_seconds: seconds by stage of `STAGES` since the beginning; of `offload` those that reading waited.
         offload_hidden_seconds: copying into host memory that went on beside the forward passes.
-        retention: (layer, head) pairs that hold each document token, as of the last distillation.
-        num_heads_total: the most that an entry of `retention` can be.
         num_cycles: distillations so far.
-        ledger: the last full account.
         answer: text of the answer in progress, or of the last one.
         blocks_read: how much of the pot the answer's tokens have read so far; None where they read all of it.
-        last_answer: the account of the last finished answer.
     """
 
-    document: DocumentOpened | None = None
     is_measuring: bool = False
     num_read: int = 0
     num_total: int | None = None
     num_skipped: int = 0
     page: int = 0
     num_cached: tuple[int, ...] = ()
-    capacity: int = 0
     stage_seconds: dict[Stage, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
     offload_hidden_seconds: float = 0.0
-    retention: HeadCounts = field(default_factory=HeadCounts)
-    novelty_tokens: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    num_heads_total: int = 0
     num_cycles: int = 0
-    ledger: Ledger | None = None
     answer: str = ""
     blocks_read: BlocksRead | None = None
-    last_answer: AnswerFinished | None = None
     _recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_RECENT_PASSES))
 
     def apply(self, event: Event) -> None:
         """Take one event into account."""
         match event:
-            case DocumentOpened():
-                self.document = event
             case TextTokenized():
                 self.stage_seconds["tokenize"] = event.seconds
             case TokensChosen():
@@ -97,13 +77,11 @@ class Telemetry:
                 skipped = event.num_skipped - self.num_skipped
                 self.num_skipped = event.num_skipped
                 self.num_read, self.num_total, self.page = event.num_read, event.num_total, event.page
-                self.num_cached, self.capacity = event.num_cached, event.capacity
+                self.num_cached = event.num_cached
                 self.stage_seconds["forward"] += event.seconds
                 self._recent.append((event.num_tokens + skipped, event.seconds))
             case PotDistilled():
-                self.num_cycles, self.num_heads_total = event.cycle, event.num_heads_total
-                self.num_cached = event.num_cached
-                self.retention, self.novelty_tokens = event.retention, event.novelty_tokens
+                self.num_cycles, self.num_cached = event.cycle, event.num_cached
                 self.stage_seconds["distill"] += event.seconds
                 self.stage_seconds["novelty"] += event.novelty_seconds
                 self._recent.append((0, event.seconds + event.novelty_seconds))
@@ -112,8 +90,7 @@ class Telemetry:
                 self._recent.append((0, event.waited_seconds))
                 self.offload_hidden_seconds += event.seconds - event.waited_seconds
             case DocumentRead():
-                self.ledger, self.num_total = event.ledger, event.ledger.tokens_total
-                self.retention, self.num_heads_total = event.retention, event.num_heads_total
+                self.num_total = event.ledger.tokens_total
                 self._add(event.stage_seconds)
             case QuestionRead():
                 self.answer, self.blocks_read = "", None
@@ -122,7 +99,7 @@ class Telemetry:
             case BlocksRead():
                 self.blocks_read = event
             case AnswerFinished():
-                self.answer, self.last_answer, self.ledger = event.text, event, event.ledger
+                self.answer = event.text
                 self._add(event.stage_seconds)
 
     def _add(self, seconds: Mapping[Stage, float]) -> None:

@@ -1,7 +1,7 @@
 """Actions of the buttons: generators of patches to the screen, which can be closed at any time.
 
 They know names of components, not Gradio's events; `wiring` connects the two. An error that a user can cause ends
-an action with a sentence on the screen, and nothing that was there before is lost.
+an action with a sentence on the screen, or with NotBegun, and nothing that was there before is lost.
 """
 
 from __future__ import annotations
@@ -104,12 +104,9 @@ class Actions:
 
     def unlock(self, visitor_id: object, password: str, shown: object = None) -> Iterator[Patch]:
         """Open the file that asked for a password."""
-        visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.current
         yield {"password": ""}  # it stays in no field and in no state
-        if not self._runner.is_shown(visitor, shown):
-            yield self._runner.not_shown(visitor)
-        elif workspace.locked is None:
+        visitor, workspace = self._runner.on_shown(visitor_id, shown)
+        if workspace.locked is None:
             yield self._runner.page(visitor)
         else:
             problems = yield from self._open(visitor, workspace, workspace.locked, password)
@@ -124,10 +121,8 @@ class Actions:
 
     def forget(self, visitor_id: object, shown: object = None) -> Patch:
         """Close the document: drop it with its pot and the conversation."""
-        visitor = self._runner.visitor(visitor_id)
-        if not self._runner.is_shown(visitor, shown):
-            return self._runner.not_shown(visitor)
-        self._jobs.close(visitor, visitor.current)
+        visitor, workspace = self._runner.on_shown(visitor_id, shown)
+        self._jobs.close(visitor, workspace)
         return self._runner.page(visitor) | {"password": ""}
 
     def _open(
@@ -167,11 +162,7 @@ class Actions:
 
     def stop(self, visitor_id: object, shown: object = None) -> Iterator[Patch]:
         """End what is running, or waits in line, on the document that is shown."""
-        visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.find(shown) if shown else visitor.current
-        if workspace is None:
-            yield self._runner.not_shown(visitor)
-            return
+        visitor, workspace = self._runner.on_any(visitor_id, shown)
         workspace.request_stop()
         if not workspace.idle.is_set():
             yield {"stop": gr.update(value="Cancelling…", interactive=False)}
@@ -180,10 +171,7 @@ class Actions:
 
     def pause(self, visitor_id: object, shown: object = None) -> Patch:
         """End reading where it is, within one layer of the forward pass under way; an answer is completed first."""
-        visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.find(shown) if shown else visitor.current
-        if workspace is None:
-            return self._runner.not_shown(visitor)
+        visitor, workspace = self._runner.on_any(visitor_id, shown)
         if workspace.is_reading:
             workspace.request_pause()
         return self._runner.page(visitor)
@@ -192,10 +180,7 @@ class Actions:
         """End the answer that is being written, and reading that waits for it goes on; or else take back the question
         that waits.
         """
-        visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.find(shown) if shown else visitor.current
-        if workspace is None:
-            return self._runner.not_shown(visitor)
+        _, workspace = self._runner.on_any(visitor_id, shown)
         if workspace.phase is not Phase.ANSWERING and (asked := workspace.asked.take()) is not None:
             return render.with_question(render.waiting(workspace), asked.question)
         workspace.answer_stop.set()
@@ -205,15 +190,11 @@ class Actions:
 
     def read(self, visitor_id: object, form: Form, shown: object = None) -> Iterator[Patch]:
         """Read the document from its beginning, with the settings of the form."""
-        visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.current
-        if workspace.document is None or not self._runner.is_shown(visitor, shown):
-            yield self._runner.not_shown(visitor)
-            return
+        visitor, workspace = self._runner.on_shown(visitor_id, shown, is_open=True)
         try:
             config = form.engine_config(self._jobs.engine.config)
         except OndeviceError as error:
-            yield self._runner.refused(visitor, error) | render.settings_error(error)
+            yield self._runner.failed(visitor, [on_screen(error)]) | render.settings_error(error)
             return
         yield from self._runner.run(visitor, workspace, self._jobs.read(workspace, config))
 
@@ -222,11 +203,8 @@ class Actions:
         with these settings; what is wrong with the form waits for the button.
         """
         visitor = self._runner.visitor(visitor_id)
-        try:
+        with self._runner.asking(visitor):
             config = form.engine_config(self._jobs.engine.config)
-        except OndeviceError as error:
-            yield self._runner.refused(visitor, error)
-            return
         for workspace in list(visitor.workspaces):
             if workspace.phase is not Phase.READY:  # by now
                 continue
@@ -246,27 +224,16 @@ class Actions:
 
     def resume(self, visitor_id: object, shown: object = None) -> Iterator[Patch]:
         """Read on from where reading was paused."""
-        visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.current
-        if workspace.document is None or not self._runner.is_shown(visitor, shown):
-            yield self._runner.not_shown(visitor)
-            return
+        visitor, workspace = self._runner.on_shown(visitor_id, shown, is_open=True)
         yield from self._runner.run(visitor, workspace, self._jobs.resume(workspace))
 
     def ask(self, visitor_id: object, question: str, form: Form, shown: object = None) -> Iterator[Patch]:
         """Answer a question from the pot, or let it wait: for a document, for its reading, or for the answer before."""
-        visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.current
-        if not self._runner.is_shown(visitor, shown):
-            yield self._runner.not_shown(visitor)
-            return
+        visitor, workspace = self._runner.on_shown(visitor_id, shown)
         if not question.strip():
             return
-        try:
+        with self._runner.asking(visitor):
             asked = Asked(question, form.generation(self._jobs.engine.config.generation), form.remembers)
-        except OndeviceError as error:
-            yield self._runner.refused(visitor, error)
-            return
         yield from self._runner.ask(visitor, workspace, asked)
 
     def ask_example(self, visitor_id: object, example: object, form: Form, shown: object = None) -> Iterator[Patch]:
@@ -276,20 +243,14 @@ class Actions:
 
     def clear_conversation(self, visitor_id: object, shown: object = None) -> Patch:
         """Drop the questions and answers; the pot has never held them."""
-        visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.current
-        if not self._runner.is_shown(visitor, shown):
-            return self._runner.not_shown(visitor)
+        _, workspace = self._runner.on_shown(visitor_id, shown)
         if workspace.idle.is_set():  # else an answer may be growing at its end
             self._jobs.clear_conversation(workspace)
         return {"chat": render.conversation(workspace), **render.conversation_tools(workspace)}
 
     def export(self, visitor_id: object, shown: object = None, *, kind: str) -> Patch:
         """The conversation as a file that the browser makes by itself: `kind` is `md` or `json`."""
-        visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.find(shown) if shown else visitor.current
-        if workspace is None:
-            return self._runner.not_shown(visitor)
+        _, workspace = self._runner.on_any(visitor_id, shown)
         if not workspace.exchanges:
             return {}
         text = as_markdown(workspace) if kind == "md" else as_json(workspace)

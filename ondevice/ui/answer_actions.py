@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ondevice.config import GenerationConfig
-from ondevice.errors import OndeviceError
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.question_queue import Asked
 from ondevice.ui.form import Form
@@ -63,20 +62,14 @@ class AnswerActions:
     def _ask(
         self, visitor_id: object, at: object, question: object, form: Form, shown: object, make: _Make
     ) -> Iterator[Patch]:
-        visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.current
+        visitor, workspace = self._runner.on_shown(visitor_id, shown)
         exchanges = workspace.exchanges
-        is_there = isinstance(at, int) and 0 <= at < len(exchanges) and exchanges[at].question == question
-        if not is_there or not self._runner.is_shown(visitor, shown):
+        if not isinstance(at, int) or not 0 <= at < len(exchanges) or exchanges[at].question != question:
             yield self._runner.not_shown(visitor)
             return
-        assert isinstance(at, int)
         if workspace.asked.under_way or workspace.asked.waiting is not None:
             yield {"toast": _BUSY}
             return
-        try:
+        with self._runner.asking(visitor):
             asked = make(exchanges[at], form.generation(self._jobs.engine.config.generation))
-        except OndeviceError as error:
-            yield self._runner.refused(visitor, error)
-            return
         yield from self._runner.ask(visitor, workspace, replace(asked, at=at))

@@ -45,11 +45,7 @@ class LibraryActions:
 
     def save(self, visitor_id: object, shown: object = None) -> Iterator[Patch]:
         """Keep the document that the page shows (its id is `shown`), with its pot and its conversation."""
-        visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.current
-        if workspace.document is None or not self._runner.is_shown(visitor, shown):
-            yield self._runner.not_shown(visitor)
-            return
+        visitor, workspace = self._runner.on_shown(visitor_id, shown, is_open=True)
         yield from self._runner.run(visitor, workspace, self._jobs.save(workspace))
         yield self.show(visitor_id)
 

@@ -6,8 +6,8 @@ It knows nothing of what a job does, nor of Gradio's events.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 from ondevice import words
@@ -56,6 +56,13 @@ _NOT_SHOWN = (
 )
 
 
+class NotBegun(Exception):
+    """An action that was asked for and is not begun; `patch` says so on the screen."""
+
+    def __init__(self, patch: Patch) -> None:
+        self.patch = patch
+
+
 class Runner:
     """Runs jobs for the screen.
 
@@ -85,13 +92,28 @@ class Runner:
         visitor.expect((one.id, one.name) for one in kept)
         return visitor
 
-    def is_shown(self, visitor: Visitor, shown: object) -> bool:
-        """True if a page that shows the document of this id means the one that is shown.
+    def on_shown(self, visitor_id: object, shown: object, *, is_open: bool = False) -> tuple[Visitor, Workspace]:
+        """The visitor of this id and its document that is shown, if a page that shows the document `shown` means that.
 
         What is shown belongs to the browser, and a page may be older than another one. A page that says nothing
         means what is shown.
+
+        Raises:
+            NotBegun: it means another one; or with `is_open` there is no open document.
         """
-        return visitor.current.problem not in (_EXPIRED, _AWAY) and (not shown or visitor.current.id == shown)
+        visitor = self.visitor(visitor_id)
+        workspace, is_lost = visitor.current, visitor.current.problem in (_EXPIRED, _AWAY)
+        if is_lost or (shown and workspace.id != shown) or (is_open and workspace.document is None):
+            raise NotBegun(self.not_shown(visitor))
+        return visitor, workspace
+
+    def on_any(self, visitor_id: object, shown: object) -> tuple[Visitor, Workspace]:
+        """The same for what may be done to any document of the visitor; raises NotBegun where `shown` is closed."""
+        visitor = self.visitor(visitor_id)
+        workspace = visitor.find(shown) if shown else visitor.current
+        if workspace is None:
+            raise NotBegun(self.not_shown(visitor))
+        return visitor, workspace
 
     def not_shown(self, visitor: Visitor) -> Patch:
         """The page as it is now, for one that meant something else: nothing was done."""
@@ -111,9 +133,13 @@ class Runner:
         visitor.current.problem = Problem(text)
         return self.page(visitor) | {"toast": text}
 
-    def refused(self, visitor: Visitor, error: OndeviceError) -> Patch:
-        """Patch of an error in what was asked for; nothing was begun."""
-        return self.failed(visitor, [on_screen(error)])
+    @contextmanager
+    def asking(self, visitor: Visitor) -> Iterator[None]:
+        """Raise NotBegun, with a patch that says why, where the block finds an error in what is asked for."""
+        try:
+            yield
+        except OndeviceError as error:
+            raise NotBegun(self.failed(visitor, [on_screen(error)])) from error
 
     def page(self, visitor: Visitor) -> Patch:
         """All there is to show, for a page that was just loaded and for the end of an action."""

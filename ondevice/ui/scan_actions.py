@@ -22,39 +22,26 @@ class ScanActions:
 
     def run(self, visitor_id: object, question: object, shown: object = None) -> Iterator[Patch]:
         """Ask a question on every chunk of the document."""
-        visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.current
-        if workspace.document is None or not self._runner.is_shown(visitor, shown):
-            yield self._runner.not_shown(visitor)
-            return
+        visitor, workspace = self._runner.on_shown(visitor_id, shown, is_open=True)
         yield from self._runner.run(visitor, workspace, self._jobs.scan(workspace, str(question or "")))
 
     def stop(self, visitor_id: object, shown: object = None) -> Patch:
         """End the scan; what it found stays, and so does all else."""
-        visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.find(shown) if shown else visitor.current
-        if workspace is None:
-            return self._runner.not_shown(visitor)
+        visitor, workspace = self._runner.on_any(visitor_id, shown)
         if workspace.scan is not None and workspace.scan.is_running:
             workspace.halt()
         return self._runner.page(visitor)
 
     def close(self, visitor_id: object, shown: object = None) -> Patch:
         """Put away what a scan that has ended has found."""
-        visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.find(shown) if shown else visitor.current
-        if workspace is None:
-            return self._runner.not_shown(visitor)
+        _, workspace = self._runner.on_any(visitor_id, shown)
         if workspace.scan is not None and not workspace.scan.is_running:
             workspace.scan = None
         return {"scan": scan_panel(workspace)}
 
     def export(self, visitor_id: object, shown: object = None) -> Patch:
         """The findings so far, as a file that the browser makes by itself."""
-        visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.find(shown) if shown else visitor.current
-        if workspace is None:
-            return self._runner.not_shown(visitor)
+        _, workspace = self._runner.on_any(visitor_id, shown)
         if workspace.scan is None:
             return {}
         return download(f"{Path(workspace.name).stem}-findings", "csv", to_csv(workspace.scan))

@@ -24,6 +24,7 @@ from ondevice.ui.layout import Screen
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.model_actions import ModelActions
 from ondevice.ui.render import Patch
+from ondevice.ui.running import NotBegun
 from ondevice.ui.scan_actions import ScanActions
 from ondevice.ui.shelf_actions import ShelfActions
 
@@ -136,11 +137,15 @@ class _Wires:
 
         def handler(event: gr.EventData, *values: Any) -> Iterator[dict[Any, Any]]:
             is_silent = True
-            with closing(detached(iter(call(event, *values)))) as patches:  # type: ignore[type-var]
-                for patch in patches:
-                    if patch:  # Gradio takes an empty one for a missing value
-                        is_silent = False
-                        yield self._outputs(patch)
+            try:
+                with closing(detached(iter(call(event, *values)))) as patches:  # type: ignore[type-var]
+                    for patch in patches:
+                        if patch:  # Gradio takes an empty one for a missing value
+                            is_silent = False
+                            yield self._outputs(patch)
+            except NotBegun as refusal:
+                yield self._outputs(refusal.patch)
+                return
             if is_silent:  # a second click: Gradio would give None to every part, which blanks its words
                 yield self._outputs({})
 
@@ -153,7 +158,10 @@ class _Wires:
         call, given = self._call(action, inputs, data)
 
         def handler(event: gr.EventData, *values: Any) -> dict[Any, Any]:
-            return self._outputs(call(event, *values))
+            try:
+                return self._outputs(call(event, *values))
+            except NotBegun as refusal:
+                return self._outputs(refusal.patch)
 
         return event(handler, given, **{"outputs": self._all, **_PRIVATE, **QUICK_LANE, **options})
 

@@ -28,7 +28,7 @@ from ondevice.session.engine import Engine
 from ondevice.ui.actions import Actions
 from ondevice.ui.answer_actions import AnswerActions
 from ondevice.ui.form import Form
-from ondevice.ui.running import Runner
+from ondevice.ui.running import NotBegun, Runner
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tokenised
 
 POT = PotConfig(capacity=512, num_kept=128, reserve=256, step_size=64)
@@ -78,10 +78,13 @@ class Desk:
 
 
 def screen_after(patches: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The screen after all patches."""
+    """The screen after all patches, and after the one of an action that is not begun."""
     screen: dict[str, Any] = {}
-    for patch in patches:
-        screen |= patch
+    try:
+        for patch in patches:
+            screen |= patch
+    except NotBegun as refusal:
+        screen |= refusal.patch
     return screen
 
 

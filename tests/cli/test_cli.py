@@ -646,14 +646,6 @@ def test_the_doctor_names_what_is_missing_and_how_to_get_it(tmp_path: Path, monk
     assert list(tmp_path.iterdir()) == [], "the doctor changes nothing"
 
 
-def test_numbers_with_commas_between_them() -> None:
-    from ondevice.cli.options import numbers
-
-    assert numbers("--x", "1,2", int) == (1, 2)
-    with pytest.raises(ConfigError, match="--x is '1;2'"):
-        numbers("--x", "1;2", float)
-
-
 def test_the_script_in_the_checkout_is_the_command() -> None:
     """Its options are those of `ondevice app`; a password must not be empty in either."""
     script = [sys.executable, str(ROOT / "app.py")]

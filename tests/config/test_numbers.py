@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from ondevice.api.routes import Api
-from ondevice.cli.options import AnswerOptions, PotOptions, numbers, takes_options
+from ondevice.cli.options import AnswerOptions, PotOptions, takes_options
 from ondevice.cli.terminal import errors_shown
 from ondevice.config import ANSWERING, FIELDS, SETTINGS, EngineConfig, GenerationConfig, Setting, value_of, with_values
 from ondevice.decode.steps import sample
@@ -202,10 +202,3 @@ def test_what_is_in_range_draws_a_token(temperature: float, top_p: float, seed: 
     generator = torch.Generator().manual_seed(config.seed)
     token = sample(logits, temperature=temperature, top_p=config.generation.top_p, generator=generator)
     assert 0 <= int(token) < 5
-
-
-def test_numbers_with_commas_are_finite() -> None:
-    assert numbers("--at", "1,2.5", float) == (1.0, 2.5)
-    for text, kind in (("nan", float), ("1,inf", float), ("1e999", float), ("9" * 400, int), ("9" * 5000, int)):
-        with pytest.raises(ConfigError, match="Give numbers with commas"):
-            numbers("--at", text, kind)  # type: ignore[type-var]  # int or float

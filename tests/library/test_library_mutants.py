@@ -139,4 +139,3 @@ def test_numbers_that_are_none_do_not_keep_a_record_from_opening(shelf: Shelf) -
     shelf.repair()
     assert workspace.fill[0] == (64, 64)
     assert (len(workspace.messages), workspace.exchanges) == (2, [])
-    assert workspace.telemetry.novelty_tokens.tolist() == [1, 9]

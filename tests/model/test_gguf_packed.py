@@ -14,7 +14,8 @@ from ondevice.kernels.packed import unpack
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, dequantize_rows, pack_rows
 from ondevice.model.loading.load import LoadedModel, load_model, outline_model
-from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, packed_bytes
+from ondevice.model.packed_modules import PackedEmbedding, PackedLinear
+from ondevice_bench.speed.quantized import packed_bytes
 from tests.builders.gguf_files import write_gguf
 from tests.builders.grids import slow
 from tests.builders.models import logits_of

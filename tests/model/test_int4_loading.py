@@ -20,8 +20,9 @@ from ondevice.model.loading.gguf_model import inspect_gguf
 from ondevice.model.loading.gguf_packed import load_packed
 from ondevice.model.loading.int4_checkpoint import int4_checkpoint_bytes, load_int4
 from ondevice.model.loading.load import load_model, outline_model
-from ondevice.model.packed_modules import PackedLinear, packed_bytes
+from ondevice.model.packed_modules import PackedLinear
 from ondevice.model.token_graph import TokenGraph, suits
+from ondevice_bench.speed.quantized import packed_bytes
 from tests.builders.gguf_files import write_gguf
 from tests.builders.models import save_checkpoint, tiny_model
 

@@ -19,7 +19,8 @@ from ondevice.model.loading import placement
 from ondevice.model.loading.checkpoint import inspect
 from ondevice.model.loading.load import load_model
 from ondevice.model.loading.packed_checkpoint import rounded_bytes
-from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, packed_bytes
+from ondevice.model.packed_modules import PackedEmbedding, PackedLinear
+from ondevice_bench.speed.quantized import packed_bytes
 from tests.builders.grids import slow
 from tests.builders.models import save_checkpoint, tiny_model
 

@@ -233,15 +233,16 @@ def test_an_answer_that_is_stopped_before_its_first_word_takes_its_question_back
 # -- the account of an answer ------------------------------------------------------------------------
 
 
-def asked_house(folder: Path, config: EngineConfig) -> House:
+def asked_house(folder: Path, config: EngineConfig) -> tuple[House, AnswerFinished]:
     (folder / "documents").mkdir(mode=0o700)
     (folder / "lamp.txt").write_text("".join(f"Lamp {i} was lit at {7 * i % 24}. " for i in range(30)))
     house = House(folder, tiny_engine(config))
     house.open(folder / "lamp.txt")
     list(house.jobs.read(house.claimed(), config))
     brief = replace(config.generation, max_new_tokens=6, num_sources=0)
-    list(house.jobs.ask(house.claimed(), replace(WHEN, generation=brief)))
-    return house
+    *_, answer = house.jobs.ask(house.claimed(), replace(WHEN, generation=brief))
+    assert isinstance(answer, AnswerFinished)
+    return house, answer
 
 
 @pytest.mark.parametrize(
@@ -254,15 +255,13 @@ def asked_house(folder: Path, config: EngineConfig) -> House:
 def test_the_account_and_its_record_say_all_that_the_answer_says(
     tmp_path: Path, changes: dict[str, Any], texts: list[str]
 ) -> None:
-    house = asked_house(tmp_path, replace(CONFIG, **changes))
+    house, answer = asked_house(tmp_path, replace(CONFIG, **changes))
     (exchange,) = house.workspace.exchanges
     for text in texts:
         assert text in exchange.account
     _, _, account = house.workspace.messages
     assert account["metadata"]["title"] == exchange.account
     record = json.loads(json.dumps(exchange.record))
-    answer = house.workspace.telemetry.last_answer
-    assert answer is not None
     facts = json.loads(json.dumps(answer.to_dict()))
     assert {name: record[name] for name in facts} == facts
     assert record["ledger"]["tokens_read"] == answer.ledger.tokens_read

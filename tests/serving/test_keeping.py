@@ -141,7 +141,9 @@ def test_a_reading_goes_on_after_a_restart_and_answers_as_if_there_had_been_none
     app.resume(workspace)
     assert replay_of(workspace) == selections, "of before the restart and after it"
     assert workspace.phase is Phase.READ
-    assert workspace.telemetry.ledger == one.telemetry.ledger
+    assert workspace.session is not None
+    assert one.session is not None
+    assert workspace.session.context.ledger == one.session.context.ledger
     assert app.ask(workspace) == expected
 
     app, visitor = again(app, visitor)  # now from its end

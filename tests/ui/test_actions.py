@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -558,7 +559,7 @@ def test_an_expired_page_is_told_and_gets_a_new_workspace(desk: Desk) -> None:
         desk.actions.resume(unknown, shown),
         desk.actions.stop(unknown, shown),
         library.save(unknown, shown),
-        [desk.actions.forget(unknown, shown)],
+        map(desk.actions.forget, [unknown], [shown]),
         [desk.actions.follow(unknown)],
         desk.actions.open_sample(unknown),
     ):
@@ -586,10 +587,10 @@ def test_a_page_never_acts_on_a_document_that_it_does_not_show(read_desk: Desk) 
         desk.actions.ask(desk.id, "When?", desk.form, seen),
         desk.actions.unlock(desk.id, "sesame", seen),
         library.save(desk.id, seen),
-        [desk.actions.forget(desk.id, seen)],
-        [desk.actions.clear_conversation(desk.id, seen)],
-        [desk.actions.forget(desk.id, "0" * 32)],
-        [desk.actions.export(desk.id, "0" * 32, kind="md")],
+        map(desk.actions.forget, [desk.id], [seen]),
+        map(desk.actions.clear_conversation, [desk.id], [seen]),
+        map(desk.actions.forget, [desk.id], ["0" * 32]),
+        map(partial(desk.actions.export, kind="md"), [desk.id], ["0" * 32]),
         desk.actions.stop(desk.id, "0" * 32),
     ):
         screen = screen_after(steps)

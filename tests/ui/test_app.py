@@ -9,8 +9,9 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -270,3 +271,22 @@ def test_it_is_served_under_the_address_that_it_listens_on(host: str, tmp_path: 
     with variables_kept(), serving(ENGINE, host=host, port=0, library=Library(tmp_path), keeps=False) as address:
         assert HTTP.get(f"{address}/health").status_code == 200
         assert HTTP.get(f"{address}/config").status_code == 200
+
+
+def test_a_page_is_told_that_an_action_was_not_begun(tmp_path: Path) -> None:
+    import gradio as gr
+
+    from ondevice.ui.layout import build_screen
+    from ondevice.ui.wiring import _Wires
+
+    def connect(handler: Callable[..., Any], *_: object, **options: object) -> Callable[..., Any]:
+        return handler
+
+    with gr.Blocks(analytics_enabled=False):
+        screen = build_screen(ENGINE)
+    desk, wires, event = Desk(tmp_path, ENGINE), _Wires(screen), gr.EventData(None, {})
+    for told in (
+        wires.show(connect, desk.actions.forget)(event, desk.id, "0" * 32),
+        *wires.run(connect, desk.actions.resume)(event, desk.id, "0" * 32),
+    ):
+        assert "Nothing was done" in told[screen.parts["problem"]]["text"]

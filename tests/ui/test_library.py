@@ -151,13 +151,12 @@ def test_a_record_from_elsewhere_holds_nothing_but_text(desk: Desk, tmp_path: Pa
     [entry] = entries(screen_after(library.save(desk.id)))
     path = tmp_path / "library" / entry["id"] / "record.json"
     record = json.loads(path.read_text())
-    record |= {"messages": HOSTILE, "fill": [[1], ["a", 2], [3, 4]], "novelty_tokens": [-5, 10**12, "x", 7]}
+    record |= {"messages": HOSTILE, "fill": [[1], ["a", 2], [3, 4]]}
     record["stage_seconds"] = {"forward": "x", "write": 2.5, "more": 1}
     path.write_text(json.dumps(record))
     desk.actions.forget(desk.id)
     screen = screen_after(library.open(desk.id, entry["id"]))
     assert screen["chat"] == [{"role": "assistant", "content": "fine", "metadata": {"title": "t", "status": "done"}}]
-    assert desk.visitor.current.telemetry.novelty_tokens.tolist() == [7]
     assert desk.visitor.current.telemetry.stage_seconds["write"] == 2.5
 
 

@@ -20,9 +20,10 @@ from typer.testing import CliRunner
 from ondevice.cli import app
 from ondevice.cli.options import PotOptions
 from ondevice.config import PotConfig
+from ondevice.errors import ConfigError
 from ondevice.events import PagesExtracted
 from ondevice.model.decoder import Decoder
-from ondevice_bench.cli.measure import command
+from ondevice_bench.cli.measure import command, numbers
 from ondevice_bench.quality.entry import FLOATS, INTS, Entry, Option
 from ondevice_bench.quality.measurement import Measurement, Note, Setup
 from ondevice_bench.quality.registry import EVALUATIONS
@@ -251,3 +252,13 @@ def test_bench_specprefill_measures_first_tokens(checkpoint: Path, monkeypatch: 
     figures = reported("bench", "specprefill", "--quick", "--model", checkpoint, *sizes)
     bounds = ("bound", "bound_worst", "paper_bound", "paper_bound_worst")
     assert set(figures["summary"]) == {f"ttft_share_of_{bound}" for bound in bounds}
+
+
+def test_numbers_with_commas_are_finite() -> None:
+    assert numbers("--at", "1,2.5", float) == (1.0, 2.5)
+    assert numbers("--x", "1,2", int) == (1, 2)
+    with pytest.raises(ConfigError, match="--x is '1;2'"):
+        numbers("--x", "1;2", float)
+    for text, kind in (("nan", float), ("1,inf", float), ("1e999", float), ("9" * 400, int), ("9" * 5000, int)):
+        with pytest.raises(ConfigError, match="Give numbers with commas"):
+            numbers("--at", text, kind)  # type: ignore[type-var]  # int or float

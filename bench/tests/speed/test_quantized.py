@@ -8,10 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from ondevice.errors import ConfigError
-from ondevice.model.packed_modules import is_packed
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Setup
-from ondevice_bench.speed.quantized import MEASUREMENT, unpacked
+from ondevice_bench.speed.quantized import MEASUREMENT, is_packed, unpacked
 from tests.builders.gguf_files import write_gguf
 from tests.builders.models import plain_config, save_checkpoint, tiny_model
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 import zipfile
 import zlib
-from types import TracebackType
 from typing import BinaryIO
 from xml.etree.ElementTree import Element, ParseError
 
@@ -41,9 +40,7 @@ class Archive:
     def __enter__(self) -> Archive:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._zip.close()
 
     def __contains__(self, member: str) -> bool:

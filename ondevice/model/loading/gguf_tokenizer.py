@@ -56,6 +56,9 @@ class GgufTokenizer:
         fields: metadata of a GGUF file, for which `is_known` holds.
         spec: its backend as it was built before, in the format of `tokenizer.json`; "": it is built from the fields.
         rendered: conversations by the chat template, as `rendered` gave them before.
+
+    Attributes:
+        special: tokens with a meaning of their own, by transformers' names.
     """
 
     def __init__(self, fields: dict[str, Any], spec: str = "", rendered: dict[str, str] | None = None) -> None:
@@ -63,10 +66,10 @@ class GgufTokenizer:
         ids = {key: fields.get(f"tokenizer.ggml.{name}_token_id") for key, name in _SPECIAL.items()}
         special = [index for index in ids.values() if index is not None]
         self.backend_tokenizer = Tokenizer.from_str(spec) if spec else _build(fields, special)
-        self._special = {
+        self.special = {
             key: self.backend_tokenizer.id_to_token(index) for key, index in ids.items() if index is not None
         }
-        self.eos_token, self.chat_template = self._special.get("eos_token"), fields.get("tokenizer.chat_template")
+        self.eos_token, self.chat_template = self.special.get("eos_token"), fields.get("tokenizer.chat_template")
         self._rendered = rendered or {}
 
     def apply_chat_template(self, messages: list[dict[str, str]], **options: Any) -> str:
@@ -74,7 +77,7 @@ class GgufTokenizer:
         key = json.dumps(messages)
         if key not in self._rendered:
             hf = transformers.PreTrainedTokenizerFast(
-                tokenizer_object=self.backend_tokenizer, chat_template=self.chat_template, **self._special
+                tokenizer_object=self.backend_tokenizer, chat_template=self.chat_template, **self.special
             )
             self._rendered[key] = hf.apply_chat_template(messages, **options)
         return self._rendered[key]

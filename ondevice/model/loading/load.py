@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -237,14 +238,12 @@ def _from_folder(folder: Path, name: str, wish: _Wish, notice: str = "") -> Load
     device, tokenizer = wish.device, pretrained.load_tokenizer(folder)
     if wish.is_outline:
         model, device = outline.folder_outline(checkpoint, dtype), outline.META
-    elif form.bits is not None:
+    elif form.bits is not None or (
+        form.is_int4 and (len(free_of_all(device)) < 2 or form.num_bytes <= free_memory_bytes(device))
+    ):
         require_memory(form.num_bytes, device, form.weights)
-        stage = f"Loading {name}, weights in {form.bits} bits"
-        model = pretrained.load_rounded_weights(checkpoint, form.bits, lambda fraction: wish.report(stage, fraction))
-    elif form.is_int4 and (len(free_of_all(device)) < 2 or form.num_bytes <= free_memory_bytes(device)):
-        require_memory(form.num_bytes, device, form.weights)
-        stage = f"Loading {name}, weights in 4 bits"
-        model = pretrained.load_int4_weights(checkpoint, device, lambda fraction: wish.report(stage, fraction))
+        report = partial(wish.report, f"Loading {name}, weights in {form.bits or 4} bits")
+        model = pretrained.load_rounded_weights(checkpoint, device, form.bits, report)
     else:  # over several GPUs the layers' own modules multiply
         form = replace(form, is_int4=False)
         places, free = None, free_of_all(device)

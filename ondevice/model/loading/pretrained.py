@@ -54,26 +54,19 @@ def load_weights(
     return model
 
 
-def load_rounded_weights(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Callable[[float], None]) -> Any:
-    """The causal LM of a checkpoint, on the CPU, its weights rounded to so many bits.
-
-    Raises:
-        ModelError: it does not load, or lacks weights.
-    """
-    with _loading(checkpoint.folder, torch.device("cpu")):
-        _require_all(checkpoint, missing_weights(checkpoint))
-        return load_rounded(checkpoint, bits, on_fraction)
-
-
-def load_int4_weights(checkpoint: Checkpoint, device: torch.device, on_fraction: Callable[[float], None]) -> Any:
-    """The causal LM of a checkpoint on a GPU, its weights rounded to four bits for `kernels.int4`.
+def load_rounded_weights(
+    checkpoint: Checkpoint, device: torch.device, bits: Literal[4, 8] | None, on_fraction: Callable[[float], None]
+) -> Any:
+    """The causal LM of a checkpoint, its weights rounded: on a CPU to so many bits, on a GPU for `kernels.int4` (None).
 
     Raises:
         ModelError: it does not fit, does not load, or lacks weights.
     """
     with _loading(checkpoint.folder, device):
         _require_all(checkpoint, missing_weights(checkpoint))
-        return load_int4(checkpoint, device, on_fraction)
+        if bits is None:
+            return load_int4(checkpoint, device, on_fraction)
+        return load_rounded(checkpoint, bits, on_fraction)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ondevice.errors import ModelError
-from ondevice.model.loading import cache_folder, catalogue, embedded, hub, model_file
+from ondevice.model.loading import cache_folder, embedded, hub, model_file
 from ondevice.model.loading.cache_folder import models_dir
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
 from ondevice.model.loading.kept_tiles import drop_tiles
@@ -19,13 +19,6 @@ def stored(row: CatalogueModel) -> Path | None:
     if row.file:
         return model_file.cached_file(row)
     return hub.cached(row.repository)
-
-
-def file_of(source: str) -> Path | None:
-    """The single file of a model, by what loads it; None: it lies in a folder, or is not here."""
-    row = catalogue.find(source)
-    path = Path(source).expanduser() if row is None else stored(row)
-    return path if path is not None and path.is_file() else None
 
 
 def require_readable(row: CatalogueModel) -> None:
