@@ -38,6 +38,16 @@ def free_memory_bytes(device: torch.device | None = None) -> int:
     return max(int(free), available) if shares_memory(device) else int(free)
 
 
+def total_memory_bytes(device: torch.device) -> int:
+    """Memory that `device` computes in, free or not: the main memory, or a GPU's own."""
+    import psutil
+    import torch
+
+    if shares_memory(device):
+        return int(psutil.virtual_memory().total)
+    return int(torch.cuda.get_device_properties(device).total_memory)
+
+
 def shares_memory(device: torch.device) -> bool:
     """True if what is taken on `device` is taken from the main memory: a CPU, and boards with one memory for both."""
     if device.type != "cuda":
@@ -110,6 +120,11 @@ def _group_free_bytes(group: Path, limit_file: str, usage_file: str, cache_key: 
 def usable_bytes(free_bytes: int) -> int:
     """Bytes of the free memory that a pot, a host tier or a cache may take."""
     return int(_SHARE * max(free_bytes, 0))
+
+
+def document_share(total_bytes: int) -> int:
+    """Bytes of all memory of a device that one document takes at most, where the settings leave that open."""
+    return min(max(total_bytes // 10, 256 * 10**6), 2 * 10**9)
 
 
 def ran_out(error: BaseException) -> bool:
