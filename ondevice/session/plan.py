@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
+from ondevice import words
 from ondevice.config import EngineConfig, SlimConfig, SlimLayer, SlotShares, SpecConfig, TierConfig
 from ondevice.context import UNTIL_END, Context
 from ondevice.decode.combine import suited
@@ -105,14 +106,12 @@ class Plan:
         usable = usable_bytes(free_memory_bytes(device) if free_bytes is None else free_bytes)
         fits, slots = num_tokens is not None and self._needed(num_tokens) <= window, self._slots(num_tokens)
         if pot.method.keeps_all:  # the document decides, whatever that takes
-            made = self._of(slots[-1], self._tier_within(tier, usable // 2), fits=fits)
-            return made if num_tokens is None else made._within_memory(num_tokens)
+            whole = self._of(slots[-1], self._tier_within(tier, usable // 2), fits=fits)
+            return whole if num_tokens is None else whole._within_memory(num_tokens)
         limit = self._limit(num_tokens, total_bytes)
         limit = min(limit, usable) if main_bytes is None else limit
-        made = None
-        if fits:
-            held = tier if self.slim_steps else replace(tier, budget_bytes=0)
-            made = self._largest(slots, min(limit, usable), num_tokens, held, fits=True)
+        held = tier if self.slim_steps else replace(tier, budget_bytes=0)
+        made = self._largest(slots, min(limit, usable), num_tokens, held, fits=True) if fits else None
         if made is None:
             tier = tier if self._has_own_tier else replace(tier, budget_bytes=limit)
             wanted = int(self._of(slots[0], tier).tier_bytes(num_tokens) * self._per_tier_byte)
@@ -122,8 +121,8 @@ class Plan:
         taken = made._bytes_beside_tier(num_tokens)
         if taken > usable:
             raise ConfigError(
-                f"{usable / 1e6:,.0f} MB of the free memory may be taken, and {made.config.pot.capacity:,} slots with "
-                f"an answer from them take {taken / 1e6:,.0f} MB",
+                f"{words.size(usable)} of the free memory may be taken, and {made.config.pot.capacity:,} slots with an "
+                f"answer from them take {words.size(taken)}",
                 fix="Free some memory, lower {generation.num_passage_tokens}, or choose another model.",
             )
         left = usable - taken if main_bytes is None else usable_bytes(main_bytes)
@@ -166,8 +165,8 @@ class Plan:
         memory = self.config.memory
         if memory and (taken := self.document_bytes(num_tokens)) > memory:
             raise ConfigError(
-                f"{{engine.memory}} is {memory / 1e6:,.0f} MB, and {self.config.pot.capacity:,} slots, their host tier "
-                f"and an answer take {taken / 1e6:,.0f} MB",
+                f"{{engine.memory}} is {words.size(memory)}, and {self.config.pot.capacity:,} slots, their host tier "
+                f"and an answer take {words.size(taken)}",
                 fix=f"Give {{engine.memory}} {-(-taken // 10**6)}MB or more, or lower {{pot.capacity}}, "
                 "{tier.budget_bytes} or {generation.num_passage_tokens}, where you gave them.",
             )

@@ -233,7 +233,11 @@ def key_table(settings: Mapping[str, Setting]) -> str:
             if one.zero:
                 doc += f" 0 or `{json.dumps(one.zero)}`: {one.zero}."
             if one.is_size or one.choices:
-                doc += " In bytes." if one.is_size else f" One of {', '.join(f'`{choice}`' for choice in one.offered)}."
+                doc += (
+                    ' In bytes, or as `"512MB"`.'
+                    if one.is_size
+                    else f" One of {', '.join(f'`{choice}`' for choice in one.offered)}."
+                )
             lines.append(f"| `{one.api}` | `{one.option_name}` | `{json.dumps(one.default)}` | {doc} |")
     return "\n".join(lines)
 
