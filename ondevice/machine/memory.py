@@ -38,16 +38,6 @@ def free_memory_bytes(device: torch.device | None = None) -> int:
     return max(int(free), available) if shares_memory(device) else int(free)
 
 
-def total_memory_bytes(device: torch.device) -> int:
-    """Memory that `device` computes in, free or not: the main memory, or a GPU's own."""
-    import psutil
-    import torch
-
-    if shares_memory(device):
-        return int(psutil.virtual_memory().total)
-    return int(torch.cuda.get_device_properties(device).total_memory)
-
-
 def shares_memory(device: torch.device) -> bool:
     """True if what is taken on `device` is taken from the main memory: a CPU, and boards with one memory for both."""
     if device.type != "cuda":
@@ -122,8 +112,14 @@ def usable_bytes(free_bytes: int) -> int:
     return int(_SHARE * max(free_bytes, 0))
 
 
-def document_share(total_bytes: int) -> int:
-    """Bytes of all memory of a device that one document takes at most, where the settings leave that open."""
+def document_share(device: torch.device, total_bytes: int | None = None) -> int:
+    """Bytes that a document takes at most by default, of all memory that `device` computes in; None: asks for that."""
+    import psutil
+    import torch
+
+    if total_bytes is None:
+        own = None if shares_memory(device) else torch.cuda.get_device_properties(device)
+        total_bytes = int(psutil.virtual_memory().total if own is None else own.total_memory)
     return min(max(total_bytes // 10, 256 * 10**6), 2 * 10**9)
 
 
@@ -154,5 +150,5 @@ def memory_watched(what: str, device: torch.device | None = None) -> Iterator[No
         raise OutOfMemory(
             f"The memory ran out while {what}; {free:.1f} GB are free now",
             where=str(device or ""),
-            fix="Close other programs and go on, or take smaller {pot.capacity} and {tier.budget_bytes}.",
+            fix="Close other programs and go on, or take a smaller {engine.memory} or {pot.capacity}.",
         ) from error

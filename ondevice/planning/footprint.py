@@ -151,7 +151,9 @@ class MemoryPlan:
         if machine.is_shared and machine.device != "cpu":
             free = min(free, main - self._weights)
         try:
-            return plan.sized(self._num_tokens, free, None if machine.is_shared else main, machine.memory_bytes)
+            if machine.is_shared:
+                return plan.sized(self._num_tokens, free, None, machine.total_bytes)
+            return plan.sized(self._num_tokens, free, main, machine.device_total_bytes)
         except ConfigError:
             if self.config.memory:
                 raise

@@ -46,11 +46,6 @@ class Machine:
         """True if it is the machine at hand."""
         return self.name not in MACHINES
 
-    @property
-    def memory_bytes(self) -> int:
-        """Memory that it computes in, free or not."""
-        return self.total_bytes if self.is_shared else self.device_total_bytes
-
     def computing_on(self, device: DeviceName) -> Machine:
         """The machine with its CPU or its GPU chosen; `auto` leaves it as it is.
 

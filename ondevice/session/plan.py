@@ -11,13 +11,7 @@ from ondevice.context import UNTIL_END, Context
 from ondevice.decode.combine import suited
 from ondevice.errors import ConfigError, PotError
 from ondevice.kernels.codes import Frame
-from ondevice.machine.memory import (
-    document_share,
-    free_memory_bytes,
-    shares_memory,
-    total_memory_bytes,
-    usable_bytes,
-)
+from ondevice.machine.memory import document_share, free_memory_bytes, shares_memory, usable_bytes
 from ondevice.model.chat import ChatParts
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel
@@ -93,7 +87,8 @@ class Plan:
         Raises:
             ConfigError: window or memory leave no room to read, or what is named takes more than {engine.memory}.
         """
-        pot, tier, device, window = self.config.pot, self.config.tier, self.decoder.device, self._window
+        pot, tier = self.config.pot, self.config.tier
+        device, window = self.decoder.device, self.decoder.parts.max_positions
         if not pot.is_auto:
             return self._within_memory(num_tokens)
         if window < 2 * pot.reserve:
@@ -111,13 +106,14 @@ class Plan:
         limit = self._limit(num_tokens, total_bytes)
         limit = min(limit, usable) if main_bytes is None else limit
         held = tier if self.slim_steps else replace(tier, budget_bytes=0)
-        made = self._largest(slots, min(limit, usable), num_tokens, held, fits=True) if fits else None
+        beside = int(self._of(slots[0], held).tier_bytes(num_tokens if self._has_own_tier else 1) * self._per_tier_byte)
+        made = self._largest(slots, min(limit - beside, usable), num_tokens, held, True) if fits else None
         if made is None:
             tier = tier if self._has_own_tier else replace(tier, budget_bytes=limit)
             wanted = int(self._of(slots[0], tier).tier_bytes(num_tokens) * self._per_tier_byte)
             room = limit - (wanted if self._has_own_tier else min(wanted, limit // 2))
             slots = self._slots(None)
-            made = self._largest(slots, min(room, usable), num_tokens, tier) or self._of(slots[0], tier)
+            made = self._largest(slots, min(room, usable), num_tokens, tier, False) or self._of(slots[0], tier)
         taken = made._bytes_beside_tier(num_tokens)
         if taken > usable:
             raise ConfigError(
@@ -133,16 +129,14 @@ class Plan:
 
     def _slots(self, num_tokens: int | None) -> range:
         """Slots that a pot may have, of a text that is kept whole with some for questions; None: of another one."""
-        pot, window = self.config.pot, self._window
+        pot, window = self.config.pot, self.decoder.parts.max_positions
         few = min(max(pot.reserve + max(pot.reserve, 2 * self.num_protected + 2, pot.num_kept + 1), 16), window)
         if num_tokens is None or (needed := self._needed(num_tokens)) > window:
             return range(few, max(min(self.usual_capacity, window), few) + 1)
         few = max(needed, few)
         return range(few, max(min(needed + _ROOM_FOR_QUESTIONS, window), min(_FEWEST_SLOTS, window), few) + 1)
 
-    def _largest(
-        self, slots: range, room: int, num_tokens: int | None, tier: TierConfig, *, fits: bool = False
-    ) -> Plan | None:
+    def _largest(self, slots: range, room: int, num_tokens: int | None, tier: TierConfig, fits: bool) -> Plan | None:
         """With the most of these slots that take `room` bytes beside the tier at most; None: not even the fewest do."""
         count = bisect_right(slots, room, key=lambda one: self._of(one, tier, fits=fits)._bytes_beside_tier(num_tokens))
         return self._of(slots[count - 1], tier, fits=fits) if count else None
@@ -155,10 +149,10 @@ class Plan:
         take at least, and a host tier of a size that is named."""
         if self.config.memory:
             return self.config.memory
-        total = total_memory_bytes(self.decoder.device) if total_bytes is None else total_bytes
         one = self._of(self._slots(None)[0], self.config.tier)
         least = one._bytes_beside_tier(num_tokens) + int(one.tier_bytes(1) * self._per_tier_byte)
-        return max(document_share(total), least) + self._has_own_tier * self.config.tier.budget_bytes
+        share = max(document_share(self.decoder.device, total_bytes), least)
+        return share + self._has_own_tier * self.config.tier.budget_bytes
 
     def _within_memory(self, num_tokens: int | None) -> Plan:
         """The plan itself; raises ConfigError where its document takes more than the settings name."""
@@ -180,7 +174,7 @@ class Plan:
         pot, parts = self.config.pot, self.decoder.parts
         shape = self.pot_shape(num_tokens) if pot.method.keeps_all else self._shape(pot.capacity)
         if self.shares_by_need and not self.fits(num_tokens):  # what is known of slots has room for the largest head
-            most = self._window if num_tokens is None else min(self._needed(num_tokens), self._window)
+            most = parts.max_positions if num_tokens is None else min(self._needed(num_tokens), parts.max_positions)
             shape = self._shape(max(most, pot.capacity), (pot.capacity,) * (len(parts.layers) * parts.num_kv_heads))
         waiting = pot.capacity * parts.hidden_size * self.decoder.dtype.itemsize if pot.needs_novelty else 0
         pots = shape.nbytes(self.decoder.dtype) + self.speculator_bytes(num_tokens)
@@ -214,10 +208,6 @@ class Plan:
     def _per_tier_byte(self) -> float:
         """Bytes of a byte in the host tier: a GPU has a copy of its mean keys."""
         return 1 + MOST if self.loaded.device.type == "cuda" else 1.0
-
-    @property
-    def _window(self) -> int:
-        return self.decoder.parts.max_positions
 
     def _needed(self, num_tokens: int) -> int:
         """Slots of a text that is kept whole."""

@@ -103,7 +103,7 @@ def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio, gr.HTML]:
     sizes = gr.Radio(
         choices,
         value=matching_size(config.pot.capacity, config.pot.num_kept),
-        label="How much memory",
+        label="How many slots",
         info="A slot holds one token. More slots keep more and take more memory, however long the document is.",
         elem_id="od-preset",
         render=False,
