@@ -103,7 +103,7 @@ def test_a_knob_is_an_option() -> None:
 def test_a_text_that_is_no_value_is_refused() -> None:
     config, output = lit("--oil", "much")
     assert config is None
-    assert "--oil is 'much'" in output
+    assert "Lamp.oil_bytes is 'much'" in output, "a setting of nobody's table goes by its path"
 
 
 def test_a_knob_is_a_control() -> None:
