@@ -113,6 +113,7 @@ class Holdings:
         tier_tokens: evicted tokens that are in it.
         share_hidden: of the time for copying into it, what reading did not wait for; None where nothing was copied.
         tier_most_bytes: what the host tier may come to take with this document; 0 without one.
+        limit_bytes: what all of it, and an answer, may take; 0: the settings name the sizes.
     """
 
     unit: str
@@ -122,6 +123,7 @@ class Holdings:
     tier_tokens: int = 0
     share_hidden: float | None = None
     tier_most_bytes: int = 0
+    limit_bytes: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -173,6 +175,7 @@ def account_rows(answer: AnswerFinished, held: Holdings) -> list[tuple[str, str]
         ("Pot", f"{count(ledger.slots_used)} of {count(ledger.slots_capacity)} slots, {size(held.pot_bytes)}"),
         ("Small model's pot", size(held.speculator_bytes) if held.speculator_bytes else ""),
         ("Host tier", _tier(held) if held.tier_bytes or held.tier_most_bytes else ""),
+        ("Memory", _memory(held)),
         ("Brought back", ". ".join(recalled(answer, held.unit))),
         ("Attention", "" if answer.share_read == 1 else f"{share(answer.share_read, 1.0)} of the pot read for a token"),
         ("Overwritten", f"{plural(answer.num_overwritten, 'slot')}, given back" if answer.num_overwritten else ""),
@@ -215,7 +218,12 @@ def ledger_line(ledger: Ledger, held: Holdings) -> str:
         parts.append(f"the small model's pot: {size(held.speculator_bytes)}")
     if held.tier_bytes or held.tier_most_bytes:
         parts.append(f"host tier: {_tier(held)}")
+    parts += [f"memory: {_memory(held)}"] if held.limit_bytes else []
     return " · ".join(parts)
+
+
+def _memory(held: Holdings) -> str:
+    return f"{size(held.nbytes)} of {size(held.limit_bytes)} for the document" if held.limit_bytes else ""
 
 
 def _skipped(ledger: Ledger, unit: str) -> str:

@@ -28,7 +28,7 @@ from ondevice.errors import ConfigError, named
 
 # What every measuring command takes.
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")]
-_IN_HELP = {"engine.model", "pot.capacity", "pot.preset"}  # the others are in --help-all
+_IN_HELP = {"engine.model", "engine.memory", "pot.preset"}  # the others are in --help-all
 
 
 class Options:
@@ -156,7 +156,7 @@ def _option(one: Setting) -> Any:
     """The option of a setting, as Typer takes it: `Annotated[type, typer.Option(...)]`."""
     metavar, help, is_hidden = one.metavar, named(one.doc, option_name), one.path not in _IN_HELP
     if one.is_size:
-        metavar, help = "SIZE", f"{help} A size such as 500MB or 2GB."
+        metavar, help = f"SIZE|{one.zero}" if one.zero else "SIZE", f"{help} A size such as 500MB or 2GB."
     elif one.zero:
         metavar = f"INTEGER|{one.zero}"
     elif one.among is not None and not metavar:
@@ -179,19 +179,13 @@ def _typed(one: Setting) -> Any:
     return str(one.default) if one.is_size else one.default
 
 
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
 def _read(one: Setting, value: Any) -> Any:
     """The value of a setting from what was typed, for `Setting.take`; raises ConfigError where it says no value."""
-    if one.is_size:
-        match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*([KMG]?B?)", value.strip().upper())
-        if match is None or match[2] not in _UNITS:
-            raise ConfigError(f"{one.option_name} is {value!r:.80}", fix="Give a size such as 500MB or 2GB.")
-        return int(float(match[1]) * _UNITS[match[2]])
-    if one.zero:
-        text = str(value).strip().lower()
-        if text != one.zero and not re.fullmatch(r"\d{1,18}", text):
+    text = str(value).strip().lower()
+    if one.zero and text == one.zero:
+        return text
+    if one.zero and not one.is_size:
+        if not re.fullmatch(r"\d{1,18}", text):
             raise ConfigError(f"{one.option_name} is {value!r:.80}", fix=f"Give a whole number, or {one.zero}.")
-        return text if text == one.zero else int(text)
+        return int(text)
     return value

@@ -109,6 +109,8 @@ def _card(made: MemoryPlan, machine: Machine) -> Iterator[RenderableType]:
     yield table
     for what, needed, free in _ledgers(made, machine):
         yield Text(f"{what}: {words.size(needed)} at most, of {words.size(free)} that may be taken")
+    limit = f" of {words.size(made.plan.limit_bytes)}" if made.plan.limit_bytes else ""
+    yield Text(f"Memory for the document: {words.size(made.document_bytes)}{limit}")
     verdict = "This fits." if made.fits else f"This does not fit. {_fix(made)}"
     yield Text(verdict, style="bold green" if made.fits else "bold red")
     if machine.is_here and (speed := _last_speed(loaded.source)) is not None:
@@ -151,6 +153,8 @@ def _document(made: MemoryPlan, machine: Machine) -> dict[str, Any]:
         "parts": asdict(footprint),
         "device_bytes": footprint.device_bytes,
         "main_bytes": footprint.main_bytes,
+        "document_bytes": made.document_bytes,
+        "limit_bytes": made.plan.limit_bytes,
         "fits": made.fits,
         "fix": _fix(made),
         "config": made.plan.config.to_dict(),

@@ -65,6 +65,7 @@ def _memory(session: Session, answers: Sequence[AnswerFinished]) -> dict[str, in
         "speculator_bytes": session.context.speculator_bytes,
         "host_tier_bytes": session.context.host_bytes,
         "host_tier_most_bytes": 0 if session.context.host is None else session.context.host.most_bytes,
+        "limit_bytes": session.plan.limit_bytes,  # of all of these
         "undo_bytes": max((answer.undo_bytes for answer in answers), default=0),  # gone again after each answer
         "peak_rss_bytes": peak_rss_bytes(),
     }

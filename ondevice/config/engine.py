@@ -10,7 +10,7 @@ from ondevice.config.generation import GenerationConfig
 from ondevice.config.methods import ArtConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.config.pot import PotConfig
 from ondevice.config.preset import PRESETS, settled
-from ondevice.config.setting import Check, Control, check_each, setting, settings_of, with_values
+from ondevice.config.setting import Check, Control, at_least, check_each, setting, settings_of, with_values
 from ondevice.errors import OndeviceError, without_inner_names
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -43,6 +43,12 @@ class EngineConfig:
         most=2**53 - 1,  # what JSON of a browser holds; an attempt's number is added to it
         form=Control(15, "A whole number. Default {default}. The same seed gives the same answer when the temperature "
                          "is above 0. Takes effect at the next reading.", low=0))
+    memory: int = setting(  # see `Plan.sized`
+        0, "What a document takes at most, however long it is: pot, host tier, and what an answer takes beside; auto: "
+        "a tenth of the main memory, or of the GPU's own, from 256MB to 2GB.", option="--memory", zero="auto",
+        is_size=True, api="memory", check=at_least(0, "bytes"), most=10**15, label="Memory for the document",
+        form=Control(0, "MB that it takes at most, however long it is. Default {default}: a tenth of the memory, from "
+                        "256 to 2,000. 0 is auto. Takes effect at the next reading.", low=0, per=1e-6))
     # fmt: on
     pot: PotConfig = field(default_factory=PotConfig)
     slim: SlimConfig = field(default_factory=SlimConfig)

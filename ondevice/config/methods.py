@@ -108,9 +108,11 @@ class TierConfig:
     # fmt: off
     budget_bytes: int = setting(  # taken only as far as the text needs it
         10**9, "Memory outside the pot for what it evicts, at most; 0 keeps nothing of it.", option="--host-tier",
+        unset="1GB; with --capacity auto what --memory leaves",
         is_size=True, api="host_tier_bytes", check=at_least(0, "bytes"), most=10**15, label="Host tier",
-        form=Control(11, "MB beside the pot, at most, for what it evicts. Default {default}; with 0, what is evicted "
-                         "is gone. A question brings back what it needs. Takes effect at the next reading.",
+        form=Control(11, "MB beside the pot, at most, for what it evicts. Default {default}, or what the memory "
+                         "for the document leaves; with 0, what is evicted is gone. A question brings back what it "
+                         "needs. Takes effect at the next reading.",
                      low=0, per=1e-6))
     max_tokens: int = setting(  # into each head
         1024, "Tokens that a question brings back, at most.", option="--bring-back", answers=True,

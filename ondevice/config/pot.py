@@ -35,8 +35,8 @@ class PotConfig:
 
     # fmt: off
     capacity: int = setting(  # |M|; allocated once
-        0, "Slots per layer and head; auto: all of the text while it fits, else 4096, or as many quantised ones as "
-        "take the same memory.", option="--capacity",
+        0, "Slots per layer and head; auto: all of the text while {engine.memory} holds it, else 4096, or as many "
+        "quantised ones as take the same bytes, or fewer.", option="--capacity",
         zero="auto", api="capacity", label="Slots in the pot",
         form=Control(1, "Tokens a layer. Default {default}: as many as the text needs while it fits. Each takes "
                         "{slot_size}. 0 is auto.", low=0),

@@ -8,6 +8,7 @@ door a value comes by, `Setting.take` alone says whether it can work.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
@@ -19,6 +20,7 @@ from ondevice.errors import ConfigError
 _T = TypeVar("_T")
 _KEY = "setting"  # in the metadata of a field
 _KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Setting:
         option: on the command line; "--yes/--no" of a switch; empty: a value for Python and the presets alone.
         metavar: what stands for its value in `--help`.
         unset: what the default comes to, where the value itself does not say it.
-        is_size: bytes, which people write as 500MB or 2GB.
+        is_size: bytes, which people write as 500MB, 2GB or 1.5GiB.
         zero: a word that people write for 0, of a whole number that has one.
         api: its key in requests of the programming interface; empty: it cannot be sent.
         was: its keys before this version, which stay for one: `pot_type` for the option `--pot-type`, too.
@@ -150,6 +152,11 @@ class Setting:
             return None
         if self.zero and value == self.zero:
             return 0
+        if self.is_size and isinstance(value, str):
+            match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*([A-Z]*)", value.strip().upper())
+            if match is None or match[2] not in _UNITS:
+                raise self._refused(value, "Give a size such as 500MB, 2GB or 1.5GiB.")
+            value = int(float(match[1]) * _UNITS[match[2]])
         kind = next(kind for kind in (*get_args(self.kind), self.kind) if kind is not NoneType)
         if kind in (int, float):
             return self._number(kind, value, per)

@@ -58,7 +58,8 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
         (
             model.has_state
             and has_evicted
-            and (config.tier != TierConfig() or not config.generation.num_passage_tokens),
+            # How large a tier is says not that it was asked for.
+            and (config.tier != TierConfig(config.tier.budget_bytes) or not config.generation.num_passage_tokens),
             "Evicted keys are not recalled: most layers of this model could not see them. Passages are read again as "
             "text.",
         ),

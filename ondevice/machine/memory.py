@@ -112,6 +112,17 @@ def usable_bytes(free_bytes: int) -> int:
     return int(_SHARE * max(free_bytes, 0))
 
 
+def document_share(device: torch.device, total_bytes: int | None = None) -> int:
+    """Bytes that a document takes at most by default, of all memory that `device` computes in; None: asks for that."""
+    import psutil
+    import torch
+
+    if total_bytes is None:
+        own = None if shares_memory(device) else torch.cuda.get_device_properties(device)
+        total_bytes = int(psutil.virtual_memory().total if own is None else own.total_memory)
+    return min(max(total_bytes // 10, 256 * 10**6), 2 * 10**9)
+
+
 def ran_out(error: BaseException) -> bool:
     """True if an error says that there was no memory left: torch has no type of its own for that on a CPU."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
@@ -139,5 +150,5 @@ def memory_watched(what: str, device: torch.device | None = None) -> Iterator[No
         raise OutOfMemory(
             f"The memory ran out while {what}; {free:.1f} GB are free now",
             where=str(device or ""),
-            fix="Close other programs and go on, or take smaller {pot.capacity} and {tier.budget_bytes}.",
+            fix="Close other programs and go on, or take a smaller {engine.memory} or {pot.capacity}.",
         ) from error

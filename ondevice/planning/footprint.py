@@ -16,7 +16,7 @@ from ondevice.model.loading.load import LoadedModel, default_model, outline_mode
 from ondevice.planning.activations import activations
 from ondevice.planning.machines import Machine
 from ondevice.session.engine import Engine
-from ondevice.session.plan import SHORT_TEXT, Plan
+from ondevice.session.plan import Plan
 
 _STEP = 64  # slots between two pots that are tried
 
@@ -82,6 +82,7 @@ class MemoryPlan:
         config: the settings, with the model that `auto` stands for.
         plan: the same, sized for the machine.
         footprint: what a session with it takes.
+        document_bytes: of that the document's.
 
     Raises:
         ModelError, UnsafeModel: the model is neither here nor in the catalogue, or cannot be used.
@@ -102,6 +103,7 @@ class MemoryPlan:
         self._program = _program_bytes(self._engine.plan(), machine)
         self.plan = self._sized()
         self.footprint = self._footprint(self.plan)
+        self.document_bytes = self.plan.document_bytes(num_tokens)
 
     @property
     def fits(self) -> bool:
@@ -141,7 +143,7 @@ class MemoryPlan:
         """A pot whose size the settings leave open, as the machine would have it once the weights are there."""
         plan, machine = self._engine.plan(), self.machine
         if not plan.config.pot.is_auto:
-            return plan
+            return plan.sized(self._num_tokens)
         main = machine.free_bytes - self._program
         if machine.device == "cpu":
             main -= self._weights
@@ -149,8 +151,13 @@ class MemoryPlan:
         if machine.is_shared and machine.device != "cpu":
             free = min(free, main - self._weights)
         try:
-            return plan.sized(self._num_tokens, free, None if machine.is_shared else main)
-        except ConfigError:  # there is no room for any: what the usual one takes is then told
+            if machine.is_shared:
+                return plan.sized(self._num_tokens, free, None, machine.total_bytes)
+            return plan.sized(self._num_tokens, free, main, machine.device_total_bytes)
+        except ConfigError:
+            if self.config.memory:
+                raise
+            # There is no room for any: what the usual one takes is then told.
             pot = plan.config.pot.sized(plan.usual_capacity)
             return replace(plan, config=replace(plan.config, pot=pot))
 
@@ -167,30 +174,9 @@ class MemoryPlan:
             tier=plan.tier_bytes(tokens),
             measuring=passes.measuring,
             reading=passes.reading,
-            undo=beside_bytes(plan, tokens),
+            undo=plan.beside_bytes(tokens),
             answering=passes.answering,
         )
-
-
-def beside_bytes(plan: Plan, num_tokens: int | None = None) -> int:
-    """The most that an answer takes beside the pot: the passages it is given from, or its copies of slots."""
-    copied, most, pot = _copied_bytes(plan, num_tokens), plan.config.generation.num_passage_tokens, plan.config.pot
-    is_held = pot.method.keeps_all or plan.fits(num_tokens)
-    if not most or (is_held and num_tokens is not None and num_tokens <= SHORT_TEXT * most):
-        return copied
-    num_before, num_after = most + len(plan.chat.prefix), pot.reserve + plan.config.generation.max_new_tokens
-    return max(copied, plan.for_passages(num_before, num_after).pot_bytes(num_before))
-
-
-def _copied_bytes(plan: Plan, num_tokens: int | None) -> int:
-    """The most that an answer copies of the pot: all where tokens come back, else what it may overwrite."""
-    whole = plan.pot_bytes(num_tokens)
-    if plan.has_host:
-        return whole
-    shape = plan.foreseen_shape(num_tokens)
-    slots = shape.capacities or (shape.capacity,)
-    overwritten = sum(min(plan.config.generation.max_new_tokens, one) for one in slots)
-    return whole * overwritten // sum(slots)
 
 
 def _with_model(config: EngineConfig, machine: Machine) -> EngineConfig:

@@ -21,6 +21,7 @@ def holdings(session: Session, telemetry: Telemetry) -> Holdings:
         speculator_bytes=session.context.speculator_bytes,
         tier_bytes=0 if outside is None else outside.nbytes,
         tier_most_bytes=0 if outside is None else outside.most_bytes,
+        limit_bytes=session.plan.limit_bytes,
         tier_tokens=0 if outside is None else outside.tier.num_held(0),
         share_hidden=telemetry.offload_hidden_seconds / copying if copying else None,
     )
@@ -36,5 +37,6 @@ def answer_record(answer: AnswerFinished, held: Holdings, session: Session, aske
         "speculator_bytes": held.speculator_bytes,
         "tier_bytes": held.tier_bytes,
         "tier_most_bytes": held.tier_most_bytes,
+        "limit_bytes": held.limit_bytes,
         "tier_tokens": held.tier_tokens,
     }

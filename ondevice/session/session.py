@@ -96,8 +96,8 @@ class Session:
         tokens.require_text()
         context, total = self.context, tokens.num_total
         self.plan.require_length(total, about.name)
-        if self.plan.config.pot.is_auto:
-            self._begin(self.plan.sized(total))
+        if (plan := self.plan.sized(total)) is not self.plan:
+            self._begin(plan)
             context = self.context
         context.spans = self.plan.spans(total)
         if not context.has_pot:

@@ -44,7 +44,7 @@ SIZES = (
 )
 
 GROUPS = {"Answer": True, "Memory": True, "Lab": False}  # and whether they are unfolded
-_MEMORY = ("pot.preset", "pot.capacity", "pot.num_kept", "pot.reserve", "tier.budget_bytes", "slim.schedule")
+_MEMORY = ("engine.memory", "tier.budget_bytes", "slim.schedule", "pot.preset", "pot.capacity", "pot.num_kept")
 CONVERSATION = settings_of(ConversationConfig)  # its control stands beside the question, and goes with it
 
 
@@ -103,7 +103,7 @@ def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio, gr.HTML]:
     sizes = gr.Radio(
         choices,
         value=matching_size(config.pot.capacity, config.pot.num_kept),
-        label="How much memory",
+        label="How many slots",
         info="A slot holds one token. More slots keep more and take more memory, however long the document is.",
         elem_id="od-preset",
         render=False,
@@ -135,7 +135,7 @@ def _group(path: str) -> str:
     """The group of a setting: what an answer is like, what is remembered, and what is for trying."""
     if path in ANSWERING and path.startswith("generation."):
         return "Answer"
-    return "Memory" if path in _MEMORY else "Lab"
+    return "Memory" if path in (*_MEMORY, "pot.reserve") else "Lab"
 
 
 def for_model(engine: Engine) -> tuple[Any, Any]:

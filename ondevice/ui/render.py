@@ -284,7 +284,8 @@ def fill(workspace: Workspace) -> dict[str, Any] | None:
         "fixed": session.context.num_protected,
         "history": [list(point) for point in workspace.fill],
         "text": _used(pot),
-        "memory": words.size(pot.nbytes) + f", allocated once{_tier_size(session)}{_small_size(session)}",
+        "memory": words.size(pot.nbytes)
+        + f", allocated once{_tier_size(session)}{_small_size(session)}{_limit(session)}",
         "cycles": f"compacted {words.plural(session.context.num_cycles, 'time')}" if session.context.num_cycles else "",
     }
 
@@ -311,6 +312,11 @@ def download(name: str, kind: str, text: str) -> Patch:
 def _tier_size(session: Session) -> str:
     host = session.context.host
     return "" if host is None else f"; host tier {words.size(host.nbytes)} of at most {words.size(host.most_bytes)}"
+
+
+def _limit(session: Session) -> str:
+    limit = session.plan.limit_bytes
+    return f"; with answers at most {words.size(limit)}, however long the document is" if limit else ""
 
 
 def _small_size(session: Session) -> str:

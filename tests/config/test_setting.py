@@ -103,7 +103,7 @@ def test_a_knob_is_an_option() -> None:
 def test_a_text_that_is_no_value_is_refused() -> None:
     config, output = lit("--oil", "much")
     assert config is None
-    assert "--oil is 'much'" in output
+    assert "Lamp.oil_bytes is 'much'" in output, "a setting of nobody's table goes by its path"
 
 
 def test_a_knob_is_a_control() -> None:
@@ -194,7 +194,7 @@ def fields_of(config: type, part: str) -> Iterator[str]:
 
 def test_every_field_is_a_setting_once() -> None:
     assert list(FIELDS) == list(fields_of(EngineConfig, "engine"))
-    assert len(SETTINGS) <= 30, "of each that a person can set there is a result where it wins"
+    assert len(SETTINGS) <= 31, "of each that a person can set there is a result where it wins, or it bounds the memory"
     everything = {**SETTINGS, **settings_of(ConversationConfig)}
     for attribute in ("option", "api", "label"):
         names = [name for one in everything.values() if (name := getattr(one, attribute))]
@@ -233,7 +233,11 @@ def key_table(settings: Mapping[str, Setting]) -> str:
             if one.zero:
                 doc += f" 0 or `{json.dumps(one.zero)}`: {one.zero}."
             if one.is_size or one.choices:
-                doc += " In bytes." if one.is_size else f" One of {', '.join(f'`{choice}`' for choice in one.offered)}."
+                doc += (
+                    ' In bytes, or as `"512MB"`.'
+                    if one.is_size
+                    else f" One of {', '.join(f'`{choice}`' for choice in one.offered)}."
+                )
             lines.append(f"| `{one.api}` | `{one.option_name}` | `{json.dumps(one.default)}` | {doc} |")
     return "\n".join(lines)
 

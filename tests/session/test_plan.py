@@ -58,24 +58,25 @@ def test_one_that_is_longer_than_the_window_has_a_pot_and_a_tier() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_tokens", "free_slots", "capacity"),
+    ("num_tokens", "free_bytes", "capacity"),
     [
-        (100, 10**6, 1024),  # room for questions about a short text, too
-        (2000, 10**6, 2000 + 256 + 512),
-        (3840, 10**6, 4096),  # the window
-        (3841, 10**6, 4096),
-        (2000, 2256, 2256),  # half of the memory, and not a slot more
-        (2000, 2255, 2255),  # it does not fit: a pot of what there is
-        (None, 10**6, 4096),
+        (100, 10**9, 1024),  # room for questions about a short text, too
+        (2000, 10**9, 2000 + 256 + 512),
+        (3840, 10**9, 4096),  # the window
+        (3841, 10**9, 4096),
+        (2000, 4_800_000, 2347),  # not a slot more than there is
+        (2000, 4_000_000, 1129),  # it does not fit, with an answer from passages: a pot beside a tier
+        (None, 10**9, 4096),
     ],
 )
-def test_sizes(num_tokens: int | None, free_slots: int, capacity: int) -> None:
+def test_sizes(num_tokens: int | None, free_bytes: int, capacity: int) -> None:
     plan = engine().plan()
-    slot_bytes = plan.decoder.pot_shape(1).nbytes(plan.decoder.dtype)
-    sized = plan.sized(num_tokens, int(2 * free_slots * slot_bytes / 0.9) + 2 * slot_bytes // 2)
+    sized = plan.sized(num_tokens, int(free_bytes / 0.9) + 1)
     assert sized.config.pot.capacity == capacity
+    assert sized.document_bytes(num_tokens) <= free_bytes
     assert sized.sized(10, 0) is sized, "a size that is settled stays"
-    fits = num_tokens is not None and num_tokens + 256 <= min(free_slots, 4096)
+    fits = num_tokens is not None and num_tokens + 256 <= 4096 and free_bytes > 4_500_000
+    assert sized.fits(num_tokens) == fits
     assert sized.config.pot.needs_novelty == (not fits)
     assert bool(sized.config.tier.budget_bytes) == (not fits)
 
@@ -100,20 +101,17 @@ def test_pruning_keeps_the_tier_for_what_it_drops() -> None:
 
 def test_a_host_tier_is_lowered_to_the_memory_that_is_left() -> None:
     plan = engine().plan()
-    slot_bytes = plan.decoder.pot_shape(1).nbytes(plan.decoder.dtype)
+    beside_tier = plan.sized(10**6, 10**12)._bytes_beside_tier(10**6)
 
-    def budget(spare_bytes: int, **tier: object) -> int:
+    def budget(free_bytes: int, **tier: object) -> int:
         whole = engine(tier=TierConfig(**tier)).plan() if tier else plan  # type: ignore[arg-type]
-        return whole.sized(10**5, int((8192 * slot_bytes + spare_bytes) / 0.9) + 1).config.tier.budget_bytes
+        return whole.sized(10**6, int(free_bytes / 0.9) + 1).config.tier.budget_bytes
 
-    pot_bytes = 4096 * slot_bytes  # half of the memory is the pot's
-    assert budget(10**10) == TierConfig().budget_bytes
-    assert budget(0) == pytest.approx(pot_bytes, abs=2)
+    assert budget(3 * beside_tier) == pytest.approx(2 * beside_tier, abs=2)
+    assert budget(3 * beside_tier, budget_bytes=10**6) == 10**6, "what is named is kept"
+    assert budget(2 * beside_tier, budget_bytes=9 * 10**8) < 2 * beside_tier, "as far as memory is free"
     with pytest.raises(PotError, match="does not hold 8 tokens"):
-        budget(0, budget_bytes=1000)
-    few = plan.sized(10**5, int(2 * 512 * slot_bytes / 0.9) + 2)
-    assert few.config.pot.capacity == 512
-    assert few.config.tier.budget_bytes == pytest.approx(512 * slot_bytes, rel=0.01)
+        budget(10**9, budget_bytes=1000)
     assert plan._tier_within(TierConfig(), 10).budget_bytes == 0, "not even the fewest tokens have room"
 
 
@@ -125,9 +123,9 @@ def test_what_is_named_is_kept() -> None:
 
 def test_a_window_that_leaves_no_room_to_read_is_refused() -> None:
     small = Engine(tiny_loaded(max_positions=128), EngineConfig())
-    with pytest.raises(ConfigError, match=r"leave 128 slots, and .* takes 256"):
+    with pytest.raises(ConfigError, match=r"leaves 128 slots, and .* takes 256"):
         small.plan()
-    with pytest.raises(ConfigError, match="leave 0 slots"):
+    with pytest.raises(ConfigError, match="0 bytes of the free memory may be taken, and 512 slots"):
         engine().plan().sized(100, 0)
 
 
