@@ -44,8 +44,8 @@ class EngineConfig:
         form=Control(15, "A whole number. Default {default}. The same seed gives the same answer when the temperature "
                          "is above 0. Takes effect at the next reading.", low=0))
     memory: int = setting(  # see `Plan.sized`
-        0, "What a document takes at most, however long it is: pot, host tier, and what an answer takes beside; auto: "
-        "a tenth of the main memory, or of the GPU's own, from 256MB to 2GB.", option="--memory", zero="auto",
+        0, "Memory that a document and its answers take at most; auto: a tenth of all, from 256MB to 2GB.",
+        option="--memory", zero="auto",
         is_size=True, api="memory", check=at_least(0, "bytes"), most=10**15, label="Memory for the document",
         form=Control(0, "MB that it takes at most, however long it is. Default {default}: a tenth of the memory, from "
                         "256 to 2,000. 0 is auto. Takes effect at the next reading.", low=0, per=1e-6))

@@ -34,6 +34,7 @@ from ondevice.config import (
     SlimConfig,
     SpecConfig,
     TierConfig,
+    option_name,
 )
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
@@ -527,8 +528,8 @@ def test_options_left_alone_are_the_defaults_of_the_settings() -> None:
 
 def test_every_option_reaches_its_setting() -> None:
     options = PotOptions(
-        model="m", device="cpu", dtype="bfloat16", quantization="4bit", seed=3, capacity=512, keep=128, reserve=32,
-        policy="foresight", catalyst="text", catalyst_text="Look.", novelty=0.25, slot_shares="by-head",
+        model="m", device="cpu", dtype="bfloat16", quantization="4bit", seed=3, memory="2GB", capacity=512, keep=128,
+        reserve=32, policy="foresight", catalyst="text", catalyst_text="Look.", novelty=0.25, slot_shares="by-head",
         context_reset="late", step=100, kv_dtype="int8", slim="3:50%", host_tier="1.5GB", bring_back=512, art=True,
         spec_keep=0.5, speculator="s",
     )  # fmt: skip
@@ -540,7 +541,7 @@ def test_every_option_reaches_its_setting() -> None:
     generation = GenerationConfig(9, 0.5, 0.9, False)
     tier = TierConfig(1_500_000_000, max_tokens=512)
     more = SlimConfig("3:50%"), tier, ArtConfig(True), SpecConfig(0.5, "s")
-    expected = EngineConfig("m", "cpu", "bfloat16", "4bit", 3, pot, *more, generation)
+    expected = EngineConfig("m", "cpu", "bfloat16", "4bit", 3, 2 * 10**9, pot, *more, generation)
     assert options.config(answers.config()) == expected
 
 
@@ -553,8 +554,9 @@ def test_sizes_are_read_as_they_are_written(size: str, num_bytes: int) -> None:
 
 @pytest.mark.parametrize("size", ["", "much", "-1GB", "1TB", "1 2GB"])
 def test_a_size_that_is_none_is_refused(size: str) -> None:
-    with pytest.raises(ConfigError, match="--host-tier"):
+    with pytest.raises(ConfigError, match=r"tier\.budget_bytes") as refused:
         PotOptions(host_tier=size).config()
+    assert "--host-tier" in refused.value.text(option_name)
 
 
 def test_the_app_takes_no_half_password(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -653,7 +655,7 @@ def test_the_script_in_the_checkout_is_the_command() -> None:
     options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120}
     helped = subprocess.run([*script, "--help"], env=variables, **options)
     assert helped.returncode == 0, helped.stderr
-    assert "--capacity" in helped.stdout
+    assert "--memory" in helped.stdout
     for arguments, more in ((["--auth", "me"], {}), ([], {"ONDEVICE_AUTH": "me:"})):
         refused = subprocess.run([*script, *arguments], env=variables | more, **options)
         assert refused.returncode == 2, refused.stderr

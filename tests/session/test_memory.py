@@ -99,7 +99,7 @@ def test_ten_times_the_document_takes_no_more(config: EngineConfig) -> None:
     assert kept <= peak.nbytes <= config.memory
     for event in session.ask("When is the lamp lit?"):
         peak.note(event)
-    assert kept + MB // 10 < peak.nbytes <= config.memory, "with the passages"
+    assert kept + MB // 20 < peak.nbytes <= config.memory, "with the passages"
     for event in session.ask("When is the lamp lit?", replace(ANSWERS, num_passage_tokens=0)):
         peak.note(event)
         if isinstance(event, AnswerFinished) and context.host is not None:
@@ -129,7 +129,7 @@ def test_too_small_a_number_is_refused_with_one_that_works(tier: TierConfig) -> 
         Engine(LOADED, config).plan()
     found = re.search(r"Give engine.memory (\d+)MB", str(refused.value))
     assert found is not None
-    session = read(replace(config, memory=int(found[1]) * MB), 30)
+    session = read(replace(config, memory=int(found[1]) * MB), 200)
     assert session.context.num_cycles > 1
     with pytest.raises(ConfigError, match="or more"):
         Engine(LOADED, replace(config, memory=(int(found[1]) - 1) * MB)).plan()
