@@ -246,6 +246,8 @@ def test_rows_are_whole() -> None:
         assert row.licence
         assert row.window >= 8192
         assert row.sources or row is SMOLLM2, "whose wheel `wheel` names"
+        kinds = HubFile | WheelSlices if row.file else HubRepository
+        assert all(isinstance(source, kinds) for source in row.sources)
         assert row.num_parameters > row.num_embedding_parameters
         assert bool(row.file) == bool(row.sha256)
         assert row.fetch_bytes > 10**7

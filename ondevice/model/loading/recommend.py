@@ -6,17 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ondevice.model.loading.catalogue import (
-    QWEN3_0_6B,
-    QWEN3_1_7B,
-    QWEN3_4B,
-    QWEN3_8B,
-    QWEN3_14B,
-    QWEN_CODER_0_5B,
-    QWEN_CODER_1_5B,
-    SMOLLM2,
-    CatalogueModel,
-)
+from ondevice.model.loading.catalogue import CATALOGUE, SMOLLM2, CatalogueModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +32,17 @@ class DeviceClass:
         return self.model.weight_bytes(2 if self.has_cuda else 4)
 
 
-# Best first. On a CPU time is the limit before memory is, hence smaller models there.
+# Best first. On a CPU time is the limit before memory is, hence smaller models there. Never a model whose licence has
+# to be accepted on the hub first, or is not Apache's.
 DEVICE_CLASSES = (
-    DeviceClass("a GPU with 40 GB or more (Jetson AGX Orin 64 GB)", True, 38 * 10**9, QWEN3_14B),
-    DeviceClass("a GPU with 24 GB (RTX 4090, Jetson AGX Orin 32 GB)", True, 22 * 10**9, QWEN3_8B),
-    DeviceClass("a GPU with 16 GB (Jetson Orin NX 16 GB)", True, 14 * 10**9, QWEN3_4B),
-    DeviceClass("a GPU with 12 GB (RTX 4070)", True, 11 * 10**9, QWEN3_8B, "4bit"),
-    DeviceClass("a GPU with 8 GB (Jetson Orin Nano)", True, 7 * 10**9, QWEN3_1_7B),
-    DeviceClass("a GPU with 4 GB", True, 3 * 10**9, QWEN3_0_6B),
-    DeviceClass("a CPU with 6 GB of memory", False, 5 * 10**9, QWEN_CODER_1_5B),
-    DeviceClass("a CPU with 3 GB of memory", False, 25 * 10**8, QWEN_CODER_0_5B),
+    DeviceClass("a GPU with 40 GB or more (Jetson AGX Orin 64 GB)", True, 38 * 10**9, CATALOGUE["qwen3-14b"]),
+    DeviceClass("a GPU with 24 GB (RTX 4090, Jetson AGX Orin 32 GB)", True, 22 * 10**9, CATALOGUE["qwen3-8b"]),
+    DeviceClass("a GPU with 16 GB (Jetson Orin NX 16 GB)", True, 14 * 10**9, CATALOGUE["qwen3-4b"]),
+    DeviceClass("a GPU with 12 GB (RTX 4070)", True, 11 * 10**9, CATALOGUE["qwen3-8b"], "4bit"),
+    DeviceClass("a GPU with 8 GB (Jetson Orin Nano)", True, 7 * 10**9, CATALOGUE["qwen3-1.7b"]),
+    DeviceClass("a GPU with 4 GB", True, 3 * 10**9, CATALOGUE["qwen3-0.6b"]),
+    DeviceClass("a CPU with 6 GB of memory", False, 5 * 10**9, CATALOGUE["qwen2.5-coder-1.5b"]),
+    DeviceClass("a CPU with 3 GB of memory", False, 25 * 10**8, CATALOGUE["qwen2.5-coder-0.5b"]),
     DeviceClass("a machine with little memory", False, 0, SMOLLM2),
 )
 
