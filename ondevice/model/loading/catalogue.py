@@ -52,20 +52,6 @@ class WheelSlices:
         return f"{self.project.format(part=part).replace('-', '_')}-{self.version}-py3-none-any.whl"
 
 
-@dataclass(frozen=True, slots=True)
-class Dimensions:
-    """Sizes of a model as its configuration has them; with them its memory is known before it is fetched."""
-
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    hidden_size: int
-    intermediate_size: int
-    vocab_size: int
-    linear_num_value_heads: int = 0  # of the recurrent layers of Qwen3.5
-
-
 Source = HubFile | HubRepository | WheelSlices
 
 
@@ -81,7 +67,7 @@ class CatalogueModel:
         window: positions that it was trained for.
         num_parameters: all weights, the output layer counted once where it is tied.
         num_embedding_parameters: those of embedding and output layer, which stay as they are on a GPU.
-        dimensions: of its layers.
+        dimensions: by their names in its config.json; with them its memory is known before it is fetched.
         sources: where it can be had, tried in this order.
         file: name of its single GGUF file; "": the model is a folder.
         num_bytes: what is fetched.
@@ -97,7 +83,7 @@ class CatalogueModel:
     window: int
     num_parameters: int
     num_embedding_parameters: int
-    dimensions: Dimensions
+    dimensions: dict[str, int]
     sources: tuple[Source, ...]
     file: str = ""
     num_bytes: int = 0
@@ -108,7 +94,7 @@ class CatalogueModel:
     @property
     def is_tied(self) -> bool:
         """True if the output layer has the weight of the embedding."""
-        return self.num_embedding_parameters == self.dimensions.vocab_size * self.dimensions.hidden_size
+        return self.num_embedding_parameters == self.dimensions["vocab_size"] * self.dimensions["hidden_size"]
 
     @property
     def repository(self) -> HubRepository:
