@@ -196,7 +196,8 @@ def test_auto_takes_the_best_and_says_why_not_a_better_one(
 ) -> None:
     monkeypatch.delenv("ONDEVICE_MODEL")
     monkeypatch.setattr(load.catalogue, "_BY_NAME", {"tiny": row, "smollm2-135m": replace(row, name="other")})
-    choices = [Recommendation(row, "none", "why"), Recommendation(replace(row, name="smollm2-135m"), "none", "why")]
+    rows = (row, replace(row, name="smollm2-135m"))
+    choices = [Recommendation("any machine", False, 0, one) for one in rows]
     monkeypatch.setattr(load, "recommendations_for", lambda device: iter(choices))
     best = load_model("auto")
     assert (best.name, best.source, best.notice) == ("Tiny", "tiny", "")
