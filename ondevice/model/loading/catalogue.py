@@ -125,7 +125,7 @@ def _rows() -> dict[str, CatalogueModel]:
 
 
 CATALOGUE = _rows()
-SMOLLM2 = CATALOGUE["smollm2-135m"]  # no sources: see `wheel`
+SMOLLM2 = CATALOGUE["smollm2-135m"]
 _BY_NAME = {name: row for row in CATALOGUE.values() for name in (row.name, *row.aliases)}
 
 
