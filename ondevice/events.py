@@ -201,7 +201,6 @@ class DocumentRead:
     seconds: float
     num_cycles: int
     num_heads_total: int
-    retention: HeadCounts
     stage_seconds: dict[Stage, float] = field(default_factory=dict)
 
 

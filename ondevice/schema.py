@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -69,8 +70,8 @@ def parse(kind: type[_T], value: object, where: str = "it") -> _T:
 
     Args:
         kind: a dataclass, or any type that its fields may have: bool, int, float, str, a `Literal` of strings,
-            `tuple[X, ...]`, `tuple[X, Y]`, `dict[str, X]`, `X | None`, `Any`. A whole number will do for a float.
-            Every key has to be a field; a field with a default may be missing.
+            `tuple[X, ...]`, `tuple[X, Y]`, `dict[str, X]`, `X | None`, `Any`, `X | Y`: the first that takes it. A
+            whole number will do for a float. Every key has to be a field; a field with a default may be missing.
         where: name of the value, for the message.
 
     Raises:
@@ -90,8 +91,11 @@ def _parse(kind: Any, value: Any, where: str) -> Any:
     if origin in (Union, UnionType):
         if value is None and NoneType in arguments:
             return None
-        [kind] = [argument for argument in arguments if argument is not NoneType]
-        return _parse(kind, value, where)
+        *others, last = (argument for argument in arguments if argument is not NoneType)
+        for kind in others:
+            with suppress(SchemaError):
+                return _parse(kind, value, where)
+        return _parse(last, value, where)
     if origin is Literal and isinstance(value, str) and value in arguments:
         return value
     if origin is tuple and isinstance(value, list):

@@ -9,7 +9,7 @@ import re
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
-from ondevice.model.loading.catalogue import CATALOGUE
+from ondevice.model.loading.catalogue import CATALOGUE, Source, WheelSlices
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "licences.md"
@@ -74,15 +74,11 @@ def page() -> str:
     return _HEAD + installed + "\n## What only its tests and tools install\n" + table(rest) + _MODELS + models
 
 
-def place(source: object) -> str:
+def place(source: Source) -> str:
     """A repository of the hub, or a project of the Python package index."""
-    repository = getattr(source, "repo", "")
-    return f"`{repository}`" if repository else f"`{project(source)}` on the package index"
-
-
-def project(source: object) -> str:
-    name = getattr(source, "project", None) or getattr(source, "requirement", "").partition("==")[0]
-    return str(name).format(part="N")
+    if isinstance(source, WheelSlices):
+        return f"`{source.project.format(part='N')}` on the package index"
+    return f"`{source.repo}`"
 
 
 if __name__ == "__main__":

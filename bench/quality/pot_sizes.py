@@ -49,7 +49,7 @@ def completed(result: Result) -> Result:
     if model is None or not missing or any(one.metric == IN_BYTES for one in result.rows):
         return result
     sizes = model.dimensions
-    token_bytes = bfloat16_bytes(sizes.num_layers, sizes.num_kv_heads, sizes.head_dim)
+    token_bytes = bfloat16_bytes(sizes["num_hidden_layers"], sizes["num_key_value_heads"], sizes["head_dim"])
     added = list[Row]()
     for one in missing:
         num_tokens = int(one.case["trial"].split()[0])  # `4096 tokens`

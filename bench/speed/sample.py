@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from ondevice.model.loading._transformers import empty_model
 from ondevice.model.loading.catalogue import find
-from ondevice.model.loading.gguf_file import read_header
-from ondevice.model.loading.gguf_packed import tensor_forms
+from ondevice.model.loading.gguf_blocks import BLOCK_TYPES
+from ondevice.model.loading.gguf_file import GgufFile, read_header
+from ondevice.model.loading.gguf_packed import EMBEDDING, HEAD, module_name, smallest
 from ondevice.model.loading.load import LoadedModel
 from ondevice.model.loading.stored import stored
 from ondevice.model.packed_modules import PackedLinear, replace_module
@@ -72,7 +73,7 @@ class _Forms:
         if self._quantization == "stored":
             path = file_of(outline.source)
             if path is not None:
-                self._own = tensor_forms(read_header(path))
+                self._own = _forms_in(read_header(path))
 
     def of(self, name: str, module: nn.Linear) -> Format | None:
         """None: it is not packed."""
@@ -81,6 +82,13 @@ class _Forms:
         bits = {"8bit": 8, "4bit": 8 if name == _HEAD else 4}.get(self._quantization)
         form = None if bits is None else FORMATS[bits, bits == 4]
         return form if form is not None and module.in_features % form.group_size == 0 else None
+
+
+def _forms_in(gguf: GgufFile) -> dict[str, Format]:
+    """The packed form of each module's weight, by its name; of a file for which `can_pack` holds."""
+    kinds = {tensor.name: tensor.kind for tensor in gguf.tensors if tensor.kind in BLOCK_TYPES}
+    kinds.setdefault(HEAD, kinds[EMBEDDING])
+    return {module_name(name): smallest(kind).parts[0].form for name, kind in kinds.items() if name != EMBEDDING}
 
 
 def _packed(num_rows: int, num_columns: int, form: Format) -> PackedWeight:

@@ -220,10 +220,6 @@ class Decoder:
             for device in {self.device, *self.parts.devices}:
                 torch.cuda.current_stream(device).synchronize()  # copies in other streams go on
 
-    def _moved(self, tensor: Tensor, device: torch.device) -> Tensor:
-        """The tensor on a device, of a model that is spread; of any other it is there already."""
-        return tensor.to(device) if self.parts.is_spread else tensor
-
     def rotate_keys(
         self, keys: Tensor, positions: Tensor, max_positions: int, end: int | None = None, rope: int = 0
     ) -> Tensor:
@@ -235,7 +231,7 @@ class Decoder:
             rope: that of `layers[rope]`.
         """
         tables = self._pot_ropes[rope].table(int(positions.max()) + 1 if end is None else end, max_positions)
-        cos, sin = (rows_of(self._moved(table, positions.device), positions) for table in tables)
+        cos, sin = (rows_of(self.parts.moved(table, positions.device), positions) for table in tables)
         return rotate(keys, cos, sin)
 
     def seen_keys(self, pot: MemoryPot, layer: int) -> Tensor:

@@ -65,12 +65,12 @@ class Run:
             PassStopped: it was stopped.
         """
         parts = self._parts
-        normed = parts.all_layers[0].input_norm(self._moved(hidden, parts.devices[0]))
+        normed = parts.all_layers[0].input_norm(parts.moved(hidden, parts.devices[0]))
         for index, layer in enumerate(parts.all_layers):
             self.stop_if_asked()
-            hidden, normed = (self._moved(part, parts.devices[index]) for part in (hidden, normed))
+            hidden, normed = (parts.moved(part, parts.devices[index]) for part in (hidden, normed))
             hidden, normed = self._layer(index, layer, hidden, normed)
-        return self._moved(normed, parts.device)
+        return parts.moved(normed, parts.device)
 
     def committed(self, hidden: Tensor, num_staying: int) -> Pass:
         """Count what stays in the pot, and the results of the pass."""
@@ -104,24 +104,24 @@ class Run:
             if self._options.keeps_dropped:
                 self._drop(number, layer, hidden, out, survivors)
             hidden, out = hidden[:, survivors], out[:, :, survivors]
-            self._angles.keep(self._moved(survivors, self._parts.device))
+            self._angles.keep(self._parts.moved(survivors, self._parts.device))
         return finish(layer, hidden, out, norm)
 
     def _project(self, number: int, layer: AttentionLayer, normed: Tensor) -> Heads:
         first, place = self._pot.next_position[number * self._per_layer], self._parts.pot_devices[number]
-        cos, sin = (self._moved(part, place) for part in self._angles.at(number, first))
+        cos, sin = (self._parts.moved(part, place) for part in self._angles.at(number, first))
         heads = project_heads(layer, normed, cos, sin)
         if layer.query_scale is None:
             return heads
-        factors = self._moved(layer.query_scale(first + self._angles.offsets), place)
+        factors = self._parts.moved(layer.query_scale(first + self._angles.offsets), place)
         return heads._replace(rotated_query=heads.rotated_query * factors[:, None].to(normed.dtype))
 
     def _note(self, heads: Heads, observed: Sequence[Tensor]) -> None:
         """Keep what the pass was asked for of one layer."""
         options, device = self._options, self._parts.device
         if options.keeps_queries:
-            self._queries += self._moved(heads.query, device).chunk(self._per_layer, dim=1)
-        self._mass += [self._moved(one[..., : one.shape[-1] - options.num_transient], device) for one in observed]
+            self._queries += self._parts.moved(heads.query, device).chunk(self._per_layer, dim=1)
+        self._mass += [self._parts.moved(one[..., : one.shape[-1] - options.num_transient], device) for one in observed]
         if options.pruning is not None or options.offsets is not None:
             self._given.append(self._angles.offsets[: self._angles.offsets.shape[0] - options.num_transient])
 
@@ -129,12 +129,8 @@ class Run:
         """Keep the states of the tokens that pruning takes out of the pass."""
         gone, device = _all_but(survivors, hidden.shape[1]), self._parts.device
         states = after_attention(layer, hidden[:, gone], out[:, :, gone])[0][0]
-        where = self._angles.offsets[self._moved(gone, device)]
-        self._dropped.append(DroppedStates(number, where, self._moved(states, device)))
-
-    def _moved(self, tensor: Tensor, device: torch.device) -> Tensor:
-        """The tensor on a device, of a model that is spread; of any other it is there already."""
-        return tensor.to(device) if self._parts.is_spread else tensor
+        where = self._angles.offsets[self._parts.moved(gone, device)]
+        self._dropped.append(DroppedStates(number, where, self._parts.moved(states, device)))
 
     # -- attention to the pot --------------------------------------------------------------------
 
@@ -156,7 +152,7 @@ class Run:
         """Attention of the new tokens to one layer of the pot, and the attention mass, or peak, of those observed."""
         own, num_observed, pot = self._parts.layers[number], self._options.num_observed, self._pot
         mask = self._mask(own, layer)
-        mask = None if mask is None else self._moved(mask, self._parts.pot_devices[number])
+        mask = None if mask is None else self._parts.moved(mask, self._parts.pot_devices[number])
         is_plain = query.shape[2] == 1 and num_observed == 0 and mask is None and own.softcap is None
         attend = self._options.attention if is_plain else None
         if isinstance(pot, MemoryPot) and not pot.rotated:
@@ -187,7 +183,7 @@ class Run:
             attend = own.attend_coded if own is not None else attend_coded
             return attend(layer, query, pot.coded(layer, keys.shape[2]), positions, table, scale)
         place = self._parts.pot_devices[number]
-        cos, sin, positions = (self._moved(part, place) for part in (*table, positions))
+        cos, sin, positions = (self._parts.moved(part, place) for part in (*table, positions))
         return rope_attention(query, keys, values, positions, cos, sin, scale=scale)
 
     def _wide(self, number: int, layer: int, keys: Tensor, values: Tensor, pot: MemoryPot) -> tuple[Tensor, Tensor]:
@@ -196,7 +192,7 @@ class Run:
             coded = pot.coded(layer, keys.shape[2])
             keys, values = coded.wide_keys(self._dtype), coded.wide_values(self._dtype)
         of_slots = self._angles.of_slots(number, self._positions(layer, pot), pot.next_position[layer])
-        cos, sin = (self._moved(part, self._parts.pot_devices[number]) for part in of_slots)
+        cos, sin = (self._parts.moved(part, self._parts.pot_devices[number]) for part in of_slots)
         if pot.workspace is None:
             return rotate(keys, cos, sin), values
         used = keys.shape[2]

@@ -6,8 +6,10 @@ Small models name something of nearly every chunk, and are better at judging it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from importlib import resources
 
 from ondevice.model.chat import ChatParts
 
@@ -24,42 +26,7 @@ ASKS_FOR_ALL = (
 )
 _ASKS_FOR_ALL = re.compile(ASKS_FOR_ALL, re.IGNORECASE)
 # Of several kinds, so that none is copied: what is asked for beside its like, a row, and nothing at all.
-_CHUNKS = (
-    (
-        "The harbour master was in a poor temper. A boat called Sea Pink lay at the mole, and beside her the Morning "
-        "Star, a boat of nine tons. Nobody spoke of the ferry Hilda.",
-        "Which boats lay at the mole?",
-        "- Sea Pink\n- Morning Star",
-    ),
-    (
-        "It rained for most of the night, and Mrs. Hale would not go out. My aunt had written twice from Leeds.",
-        "List all paintings that were sold.",
-        "- none",
-    ),
-    (
-        "In the end Mr. Doyle bought the clock for £14. Dinner was at eight, and the lamp went to him for £3.",
-        "List all prices that Mr. Doyle paid.",
-        "- £14\n- £3",
-    ),
-    (
-        "Colonel Reed spoke of the war, and the talk went on until the fire was out.",
-        "Which guests came from Cork?",
-        "- none",
-    ),
-    (
-        "The bell rang at seven, to nobody's joy, and they sat down to dinner at eight.",
-        "When did the bell ring?",
-        "- seven",
-    ),
-)
-_SENTENCES = (
-    ("A boat called Sea Pink lay at the mole, in a poor state.", "List all boats at the mole.", "Sea Pink", YES),
-    ("Nobody spoke of the ferry Hilda that day.", "List all boats at the mole.", "Hilda", NO),
-    ("Mr. Doyle bought the clock for £14.", "Which things did Mr. Doyle buy?", "the clock", YES),
-    ("The vase was bought by his sister, who paid £3.", "Which things did Mr. Doyle buy?", "the vase", NO),
-    ("Dinner was at eight.", "When did the bell ring?", "eight", NO),
-    ("The bell rang at seven, to nobody's joy.", "When did the bell ring?", "seven", YES),
-)
+_EXAMPLES = json.loads((resources.files("ondevice.assets") / "scan_examples.json").read_bytes())
 
 
 def asks_for_all(question: str) -> bool:
@@ -74,15 +41,12 @@ def for_each(question: str) -> str:
 
 def naming_examples(chat: ChatParts) -> list[int]:
     """Ids of the worked examples of the first question."""
-    return _turns(chat, [(_NAME.format(text=text, question=asked), answer) for text, asked, answer in _CHUNKS])
+    return _turns(chat, [(_NAME.format(**one), one["answer"]) for one in _EXAMPLES["chunks"]])
 
 
 def judging_examples(chat: ChatParts) -> list[int]:
     """Ids of the worked examples of the second question."""
-    return _turns(
-        chat,
-        [(_JUDGE.format(text=text, question=asked, thing=thing), answer) for text, asked, thing, answer in _SENTENCES],
-    )
+    return _turns(chat, [(_JUDGE.format(**one), one["answer"]) for one in _EXAMPLES["sentences"]])
 
 
 def naming(chat: ChatParts, text: str, question: str) -> list[int]:

@@ -133,12 +133,11 @@ class Session:
             except PassStopped:
                 pass  # the pot is as it was before that pass
             yield from context.settle(self.clock)
-        ledger, retention = context.ledger, context.retention
         seconds = time.perf_counter() - began
         self.clock.book("other")
         booked = self.clock.seconds
         unreported: dict[Stage, float] = {"measure": booked.pop("measure", 0.0), "other": booked.pop("other", 0.0)}
-        yield DocumentRead(ledger, seconds, context.num_cycles, context.num_heads_total, retention, unreported)
+        yield DocumentRead(context.ledger, seconds, context.num_cycles, context.num_heads_total, unreported)
 
     @property
     def notices(self) -> tuple[str, ...]:

@@ -16,41 +16,6 @@ from typing import Any
 import gradio as gr
 
 _STYLES = ("ui.css", "panes.css", "drawers.css", "shelf.css")
-# In the order in which they need each other.
-_SCRIPTS = (
-    "ui.js",
-    "gradio_roles.js",
-    "focus.js",
-    "text_panels.js",
-    "models.js",
-    "token_source.js",
-    "token_paint.js",
-    "token_detail.js",
-    "map_controls.js",
-    "map_layers.js",
-    "map_shape.js",
-    "map_field.js",
-    "map_moves.js",
-    "pins.js",
-    "token_map.js",
-    "page_view.js",
-    "source_steps.js",
-    "reading_view.js",
-    "readout.js",
-    "charts.js",
-    "blocks.js",
-    "unfounded.js",
-    "answers.js",
-    "panes.js",
-    "drawers.js",
-    "recording.js",
-    "addresses.js",
-    "confirm.js",
-    "shortcuts.js",
-    "library.js",
-    "scan.js",
-    "shelf.js",
-)
 _BETWEEN_TAGS, _LINE_END = re.compile(r"(?<=>)\s*\n\s*(?=<)"), re.compile(r"\s*\n\s*")
 
 
@@ -97,7 +62,7 @@ def drawer_head(title: str) -> gr.HTML:
 
 def scripts() -> str:
     """The drawing code as one inline script for the page's head; nothing is loaded from outside."""
-    code = "\n".join(map(_asset, _SCRIPTS))
+    code = "\n".join(map(_asset, _asset("scripts.txt").split()))  # in the order in which they need each other
     return f"<script>{code}</script>"
 
 

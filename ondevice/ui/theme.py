@@ -4,6 +4,7 @@ The mark, and the manifest with which a browser installs the page as an app of i
 
 from __future__ import annotations
 
+import json
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,28 +21,7 @@ _COLOUR, _GROUND = "#0f766e", "#f6f8f9"
 _FAMILY = "IBM Plex Sans"  # its figures are all of one width
 _SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "DejaVu Sans", "sans-serif")
 _MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
-_COLOURS = {  # light and dark
-    "body_background_fill": ("#f6f8f9", "#0d1316"),
-    "body_text_color": ("#17252a", "#e4ecee"),
-    "body_text_color_subdued": ("#566770", "#98a9b0"),
-    "background_fill_primary": ("#ffffff", "#151d21"),
-    "background_fill_secondary": ("#f0f4f5", "#1b252a"),
-    "block_background_fill": ("#ffffff", "#151d21"),
-    "block_border_color": ("#dbe3e6", "#2a373d"),
-    "border_color_primary": ("#dbe3e6", "#2a373d"),
-    "block_label_background_fill": ("#ffffff", "#151d21"),
-    "input_background_fill": ("#ffffff", "#101719"),
-    "input_border_color": ("#7f9199", "#5a6b73"),
-    "button_primary_background_fill": ("#0f766e", "#128077"),
-    "button_primary_background_fill_hover": ("#0b5f58", "#0f766e"),
-    "button_primary_text_color": ("#ffffff", "#ffffff"),
-    "button_secondary_background_fill": ("#e6edef", "#26333a"),
-    "button_secondary_background_fill_hover": ("#d9e3e6", "#314047"),
-    "button_secondary_text_color": ("#17252a", "#e4ecee"),
-    "button_cancel_background_fill": ("#b42318", "#c4342a"),
-    "button_cancel_background_fill_hover": ("#912018", "#d9453a"),
-    "button_cancel_text_color": ("#ffffff", "#ffffff"),
-}
+_COLOURS = json.loads((resources.files("ondevice.assets") / "colours.json").read_bytes())  # light and dark
 
 
 def make_theme() -> gr.themes.Base:

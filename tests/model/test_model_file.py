@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from ondevice.cli import app
 from ondevice.errors import ModelDownloadError, ModelError
 from ondevice.model.families import FAMILIES
-from ondevice.model.loading import cache_folder, hub, load, model_file, outline, stored
+from ondevice.model.loading import cache_folder, hub, load, model_file, outline, stored, wheel
 from ondevice.model.loading.catalogue import (
     CATALOGUE,
     SMOLLM2,
@@ -196,7 +196,8 @@ def test_auto_takes_the_best_and_says_why_not_a_better_one(
 ) -> None:
     monkeypatch.delenv("ONDEVICE_MODEL")
     monkeypatch.setattr(load.catalogue, "_BY_NAME", {"tiny": row, "smollm2-135m": replace(row, name="other")})
-    choices = [Recommendation(row, "none", "why"), Recommendation(replace(row, name="smollm2-135m"), "none", "why")]
+    rows = (row, replace(row, name="smollm2-135m"))
+    choices = [Recommendation("any machine", False, 0, one) for one in rows]
     monkeypatch.setattr(load, "recommendations_for", lambda device: iter(choices))
     best = load_model("auto")
     assert (best.name, best.source, best.notice) == ("Tiny", "tiny", "")
@@ -240,12 +241,20 @@ def test_a_saved_pot_finds_its_model_in_the_hubs_cache_by_its_name(monkeypatch: 
         require_local("qwen3-0.6b")
 
 
+def test_the_smallest_model_comes_in_the_wheel_that_is_checked() -> None:
+    (source,) = SMOLLM2.sources
+    assert isinstance(source, WheelSlices)
+    assert (source.requirement(1), source.wheel_name(1)) == (wheel.REQUIREMENT, wheel.WHEEL_NAME)
+
+
 def test_rows_are_whole() -> None:
     assert find("smollm2") is SMOLLM2
     for row in CATALOGUE.values():
         assert row.licence
         assert row.window >= 8192
-        assert row.sources or row is SMOLLM2, "whose wheel `wheel` names"
+        kinds = HubFile | WheelSlices if row.file else HubRepository
+        assert row.sources
+        assert row is SMOLLM2 or all(isinstance(source, kinds) for source in row.sources)
         assert row.num_parameters > row.num_embedding_parameters
         assert bool(row.file) == bool(row.sha256)
         assert row.fetch_bytes > 10**7

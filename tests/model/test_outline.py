@@ -15,7 +15,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from ondevice.config import EngineConfig
 from ondevice.errors import ModelError
 from ondevice.model.loading._transformers import empty_model, transformers
-from ondevice.model.loading.catalogue import CATALOGUE, QWEN3_1_7B, QWEN_CODER_0_5B, CatalogueModel
+from ondevice.model.loading.catalogue import CATALOGUE, CatalogueModel
 from ondevice.model.loading.load import load_model, outline_model
 from ondevice.model.loading.outline import row_outline
 from ondevice.model.packed_modules import PackedLinear
@@ -119,16 +119,16 @@ def test_a_gguf_file_is_outlined_as_it_would_be_loaded(tmp_path: Path) -> None:
 def test_a_model_of_the_catalogue_need_not_be_here() -> None:
     outlined = outline_model("qwen3-1.7b", CUDA)
     assert (outlined.dtype, outlined.quantization) == (torch.bfloat16, "none")
-    assert outlined.weight_bytes == QWEN3_1_7B.weight_bytes(2)
-    assert outlined.max_positions == QWEN3_1_7B.window
+    assert outlined.weight_bytes == CATALOGUE["qwen3-1.7b"].weight_bytes(2)
+    assert outlined.max_positions == CATALOGUE["qwen3-1.7b"].window
     rounded = outline_model("qwen3-1.7b", CPU)
     assert rounded.quantization == "8bit"
-    assert rounded.weight_bytes == pytest.approx(QWEN3_1_7B.num_parameters * 8.5 / 8, rel=0.01)
+    assert rounded.weight_bytes == pytest.approx(CATALOGUE["qwen3-1.7b"].num_parameters * 8.5 / 8, rel=0.01)
     stored = outline_model("qwen2.5-coder-0.5b", CPU)
     assert stored.quantization == "stored"
-    assert stored.weight_bytes == int(1.1 * QWEN_CODER_0_5B.num_bytes)
+    assert stored.weight_bytes == int(1.1 * CATALOGUE["qwen2.5-coder-0.5b"].num_bytes)
     wide = outline_model("qwen2.5-coder-0.5b", CUDA, quantization="none").weight_bytes
-    assert wide == QWEN_CODER_0_5B.weight_bytes(2)
+    assert wide == CATALOGUE["qwen2.5-coder-0.5b"].weight_bytes(2)
     assert 0.5 * wide < outline_model("qwen2.5-coder-0.5b", CUDA).weight_bytes < 0.7 * wide
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ondevice.model.loading import placement
-from ondevice.model.loading.catalogue import CATALOGUE, QWEN3_8B, SMOLLM2
+from ondevice.model.loading.catalogue import CATALOGUE, SMOLLM2
 from ondevice.model.loading.placement import recommendations_for
 from ondevice.model.loading.recommend import DEVICE_CLASSES, recommend
 
@@ -47,8 +47,9 @@ def test_weights_leave_room_for_the_document(row) -> None:
 
 
 def test_bytes_follow_from_the_parameters() -> None:
-    assert QWEN3_8B.weight_bytes(2) == 16_381_470_720
-    assert QWEN3_8B.num_embedding_parameters * 2 < QWEN3_8B.four_bit_bytes < QWEN3_8B.weight_bytes(1)
+    row = CATALOGUE["qwen3-8b"]
+    assert row.weight_bytes(2) == 16_381_470_720
+    assert row.num_embedding_parameters * 2 < row.four_bit_bytes < row.weight_bytes(1)
 
 
 def test_recommendation_reads_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

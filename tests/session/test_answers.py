@@ -9,7 +9,7 @@ import pytest
 from ondevice.config import EngineConfig
 from ondevice.documents import extract
 from ondevice.events import AnswerFinished
-from ondevice.model.loading.catalogue import QWEN_CODER_1_5B
+from ondevice.model.loading.catalogue import CATALOGUE
 from ondevice.model.loading.stored import stored
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
@@ -28,11 +28,10 @@ QUESTIONS = [
     ("What did the school at Tollen send as a gift?", "oranges"),
 ]
 
+MODEL = "qwen2.5-coder-1.5b"
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        stored(QWEN_CODER_1_5B) is None, reason=f"run `ondevice models fetch {QWEN_CODER_1_5B.name}` once"
-    ),
+    pytest.mark.skipif(stored(CATALOGUE[MODEL]) is None, reason=f"run `ondevice models fetch {MODEL}` once"),
     pytest.mark.timeout(600),
 ]
 
@@ -46,7 +45,7 @@ def session() -> Session:
         except StopIteration as stop:
             document = stop.value
             break
-    session = Engine.load(EngineConfig(model=QWEN_CODER_1_5B.name)).session()
+    session = Engine.load(EngineConfig(model=MODEL)).session()
     for _ in session.read(document):
         pass
     return session

@@ -82,14 +82,7 @@ def test_every_second_belongs_to_one_stage() -> None:
         read(200, 100, 2.0),
         distilled(0.4, 0.6),
         TokensOffloaded(200, 5000, 0.9, 0.1),
-        DocumentRead(
-            Ledger(),
-            6.0,
-            1,
-            4,
-            HeadCounts(3, np.empty(0, np.int32), np.empty(0, np.uint16)),
-            {"measure": 9.0, "other": 0.3},
-        ),
+        DocumentRead(Ledger(), 6.0, 1, 4, {"measure": 9.0, "other": 0.3}),
         QuestionRead("q", 5),
         finished(question=0.7, search=0.15, look=0.9, revival=0.2, write=1.5, sources=0.25, finish=0.05),
         finished(question=0.1, write=1.0),
@@ -126,7 +119,7 @@ def test_a_distillation_empties_the_gauge() -> None:
 
 def test_the_final_account_gives_the_total_of_a_stream() -> None:
     ledger = Ledger(tokens_total=345, tokens_read=345)
-    end = DocumentRead(ledger, 2.0, 1, 4, np.zeros(345, np.uint16))
+    end = DocumentRead(ledger, 2.0, 1, 4)
     telemetry = folded(read(345, 345, 1.0, num_total=None), end)
     assert telemetry.num_total == 345
 

@@ -187,6 +187,10 @@ class ModelParts:
         """True if layers lie on several devices."""
         return len(set(self.devices)) > 1
 
+    def moved(self, tensor: Tensor, device: torch.device) -> Tensor:
+        """The tensor on a device, of a model that is spread; of any other it is there already."""
+        return tensor.to(device) if self.is_spread else tensor
+
     def norm_after(self, index: int) -> RMSNorm:
         """The norm of a layer's output, on that norm's device: of the next layer's input, or the last one of all.
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import pre_tokenizers
 
 from ondevice.errors import ModelError
 from ondevice.model.families import FAMILIES, gguf_families
@@ -21,6 +20,7 @@ from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.gguf_file import GgufFile, read_header
 from ondevice.model.loading.gguf_int4 import int4_gguf_bytes
 from ondevice.model.loading.gguf_packed import can_pack, outline_packed, packed_bytes
+from ondevice.model.loading.gguf_tokenizer import SPLITS
 from ondevice.model.loading.kept_tiles import kept_header
 
 # What transformers raises where it cannot read a file; NotImplementedError: of a kind of numbers that it does not know.
@@ -110,9 +110,7 @@ def load_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any
     except _OF_TRANSFORMERS as error:
         raise _unusable(path, error) from error
     if summary.pre_tokenizer == "smollm":  # transformers leaves out the split into single digits
-        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-        )
+        tokenizer.backend_tokenizer.pre_tokenizer = SPLITS["smollm"]
     return model, tokenizer
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ondevice.kernels.attention import prepare_attention
-from ondevice.kernels.packed import TILE_ROWS, Format, PackedWeight
+from ondevice.kernels.packed import TILE_ROWS, PackedWeight
 from ondevice.kernels.projection import prepare_packed
 from ondevice.model.families import gguf_families, named
 from ondevice.model.loading._transformers import empty_model, transformers
@@ -87,19 +87,12 @@ def most_packed_bytes(file_bytes: int) -> int:
     return int(1.1 * file_bytes)
 
 
-def tensor_forms(gguf: GgufFile) -> dict[str, Format]:
-    """The packed form of each module's weight, by its name; of a file for which `can_pack` holds."""
-    kinds = {tensor.name: tensor.kind for tensor in gguf.tensors if tensor.kind in BLOCK_TYPES}
-    kinds.setdefault(HEAD, kinds[EMBEDDING])
-    return {module_name(name): _tile(kind).parts[0].form for name, kind in kinds.items() if name != EMBEDDING}
-
-
 def _growth(kind: int) -> float:
     """Packed bytes of a quantisation type over those in the file: two rows of scales may be one of products."""
-    return _tile(kind).nbytes / (TILE_ROWS * BLOCK_TYPES[kind].num_bytes)
+    return smallest(kind).nbytes / (TILE_ROWS * BLOCK_TYPES[kind].num_bytes)
 
 
-def _tile(kind: int) -> PackedWeight:
+def smallest(kind: int) -> PackedWeight:
     """The smallest weight of a quantisation type."""
     block = BLOCK_TYPES[kind]
     return pack_rows(torch.zeros(TILE_ROWS, block.num_bytes, dtype=torch.uint8), kind, block.num_values)

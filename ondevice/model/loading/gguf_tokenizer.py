@@ -21,18 +21,18 @@ _QWEN2_SPLIT = (
 _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
 
-def _smollm() -> pre_tokenizers.PreTokenizer:
-    digits = pre_tokenizers.Digits(individual_digits=True)
-    return pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
-
-
-def _qwen2() -> pre_tokenizers.PreTokenizer:
-    split = pre_tokenizers.Split(Regex(_QWEN2_SPLIT), "isolated")
-    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-
-
 # How text is split before the merges, by llama.cpp's name for it.
-_SPLITS = {"smollm": _smollm, "qwen2": _qwen2}
+SPLITS = {
+    "smollm": pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    ),
+    "qwen2": pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_QWEN2_SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    ),
+}
 
 
 def is_known(fields: dict[str, Any]) -> bool:
@@ -42,7 +42,7 @@ def is_known(fields: dict[str, Any]) -> bool:
     """
     return (
         fields.get("tokenizer.ggml.model") == "gpt2"
-        and fields.get("tokenizer.ggml.pre") in _SPLITS
+        and fields.get("tokenizer.ggml.pre") in SPLITS
         and "tokenizer.ggml.merges" in fields
         and "tokenizer.ggml.token_type" in fields
         and not fields.get("tokenizer.ggml.add_bos_token", False)
@@ -94,7 +94,7 @@ def _build(fields: dict[str, Any], special: list[int]) -> Tokenizer:
     tokens = fields[TOKENS]
     merges = [tuple(merge.split(" ", 1)) for merge in fields["tokenizer.ggml.merges"]]
     backend = Tokenizer(models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges))
-    backend.pre_tokenizer = _SPLITS[fields["tokenizer.ggml.pre"]]()
+    backend.pre_tokenizer = SPLITS[fields["tokenizer.ggml.pre"]]
     backend.decoder = decoders.ByteLevel()
     backend.post_processor = processors.TemplateProcessing("$A", "$A $B:1")  # as transformers has it
     kinds = fields["tokenizer.ggml.token_type"]

@@ -27,18 +27,10 @@ def folder_outline(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
 
 def row_outline(row: CatalogueModel, dtype: torch.dtype) -> tuple[Any, Checkpoint]:
     """The causal LM of a row of the catalogue, and the checkpoint that its files would be."""
-    sizes = row.dimensions
     config = transformers.AutoConfig.for_model(
         row.family,
-        vocab_size=sizes.vocab_size,
-        hidden_size=sizes.hidden_size,
-        intermediate_size=sizes.intermediate_size,
-        num_hidden_layers=sizes.num_layers,
-        num_attention_heads=sizes.num_heads,
-        num_key_value_heads=sizes.num_kv_heads,
-        head_dim=sizes.head_dim,
+        **row.dimensions,
         max_position_embeddings=row.window,
-        linear_num_value_heads=sizes.linear_num_value_heads,
         tie_word_embeddings=row.is_tied,
         pad_token_id=None,
     )

@@ -6,22 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ondevice.model.loading.catalogue import (
-    QWEN3_0_6B,
-    QWEN3_1_7B,
-    QWEN3_4B,
-    QWEN3_8B,
-    QWEN3_14B,
-    QWEN_CODER_0_5B,
-    QWEN_CODER_1_5B,
-    SMOLLM2,
-    CatalogueModel,
-)
+from ondevice.model.loading.catalogue import CATALOGUE, SMOLLM2, CatalogueModel
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceClass:
-    """One row of the table: machines with at least `min_memory_bytes`, and the model for them.
+class Recommendation:
+    """One row of the table: machines with at least `min_memory_bytes`, and the model to try on them.
 
     Thresholds lie below the number on the box: a board of 8 GB reports 7.4.
     """
@@ -41,40 +31,37 @@ class DeviceClass:
             return self.model.four_bit_bytes
         return self.model.weight_bytes(2 if self.has_cuda else 4)
 
-
-# Best first. On a CPU time is the limit before memory is, hence smaller models there.
-DEVICE_CLASSES = (
-    DeviceClass("a GPU with 40 GB or more (Jetson AGX Orin 64 GB)", True, 38 * 10**9, QWEN3_14B),
-    DeviceClass("a GPU with 24 GB (RTX 4090, Jetson AGX Orin 32 GB)", True, 22 * 10**9, QWEN3_8B),
-    DeviceClass("a GPU with 16 GB (Jetson Orin NX 16 GB)", True, 14 * 10**9, QWEN3_4B),
-    DeviceClass("a GPU with 12 GB (RTX 4070)", True, 11 * 10**9, QWEN3_8B, "4bit"),
-    DeviceClass("a GPU with 8 GB (Jetson Orin Nano)", True, 7 * 10**9, QWEN3_1_7B),
-    DeviceClass("a GPU with 4 GB", True, 3 * 10**9, QWEN3_0_6B),
-    DeviceClass("a CPU with 6 GB of memory", False, 5 * 10**9, QWEN_CODER_1_5B),
-    DeviceClass("a CPU with 3 GB of memory", False, 25 * 10**8, QWEN_CODER_0_5B),
-    DeviceClass("a machine with little memory", False, 0, SMOLLM2),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Recommendation:
-    """A model to try.
-
-    Attributes:
-        model: its row of the catalogue.
-        quantization: weights in 4 bits, or as they are.
-        why: one sentence without a full stop.
-    """
-
-    model: CatalogueModel
-    quantization: Literal["none", "4bit"]
-    why: str
+    @property
+    def why(self) -> str:
+        """One sentence without a full stop."""
+        if self.model.file or self.model is SMOLLM2:
+            form = "as stored"
+        elif self.quantization == "4bit":
+            form = "in 4 bits"
+        else:
+            form = "in bfloat16" if self.has_cuda else "in float32"
+        return f"its weights take {self.weight_bytes / 1e9:.1f} GB {form}, which suits {self.label}"
 
     @property
     def command(self) -> str:
         """The one command that starts the app with it."""
         option = "" if self.quantization == "none" else f" --quantization {self.quantization}"
         return f"ondevice app --model {self.model.name}{option}"
+
+
+# Best first. On a CPU time is the limit before memory is, hence smaller models there. Never a model whose licence has
+# to be accepted on the hub first, or is not Apache's.
+DEVICE_CLASSES = (
+    Recommendation("a GPU with 40 GB or more (Jetson AGX Orin 64 GB)", True, 38 * 10**9, CATALOGUE["qwen3-14b"]),
+    Recommendation("a GPU with 24 GB (RTX 4090, Jetson AGX Orin 32 GB)", True, 22 * 10**9, CATALOGUE["qwen3-8b"]),
+    Recommendation("a GPU with 16 GB (Jetson Orin NX 16 GB)", True, 14 * 10**9, CATALOGUE["qwen3-4b"]),
+    Recommendation("a GPU with 12 GB (RTX 4070)", True, 11 * 10**9, CATALOGUE["qwen3-8b"], "4bit"),
+    Recommendation("a GPU with 8 GB (Jetson Orin Nano)", True, 7 * 10**9, CATALOGUE["qwen3-1.7b"]),
+    Recommendation("a GPU with 4 GB", True, 3 * 10**9, CATALOGUE["qwen3-0.6b"]),
+    Recommendation("a CPU with 6 GB of memory", False, 5 * 10**9, CATALOGUE["qwen2.5-coder-1.5b"]),
+    Recommendation("a CPU with 3 GB of memory", False, 25 * 10**8, CATALOGUE["qwen2.5-coder-0.5b"]),
+    Recommendation("a machine with little memory", False, 0, SMOLLM2),
+)
 
 
 def recommend(total_memory_bytes: int, has_cuda: bool, cuda_memory_bytes: int = 0) -> Iterator[Recommendation]:
@@ -88,14 +75,4 @@ def recommend(total_memory_bytes: int, has_cuda: bool, cuda_memory_bytes: int = 
     for row in DEVICE_CLASSES:
         memory = cuda_memory_bytes if row.has_cuda else total_memory_bytes
         if memory >= row.min_memory_bytes and (has_cuda or not row.has_cuda):
-            yield Recommendation(row.model, row.quantization, _why(row))
-
-
-def _why(row: DeviceClass) -> str:
-    if row.model.file or row.model is SMOLLM2:
-        form = "as stored"
-    elif row.quantization == "4bit":
-        form = "in 4 bits"
-    else:
-        form = "in bfloat16" if row.has_cuda else "in float32"
-    return f"its weights take {row.weight_bytes / 1e9:.1f} GB {form}, which suits {row.label}"
+            yield row
