@@ -25,6 +25,7 @@ from ondevice.documents import Document
 from ondevice.model.loading.progress import Progress
 from ondevice.planning.recorded_queries import Reading, Step, evenly, keys_values, read_again, read_and_record
 from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.restoring import restore_
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 from ondevice_bench.quality.art_curve import art_config, thresholds
@@ -191,7 +192,7 @@ def _batch_rows(
     for name, tensor in state.items():
         if tensor.dim() == 4:
             state[name] = tensor.repeat_interleave(batch, dim=0 if name.startswith(("keys", "values")) else 1)
-    pot.restore_(state, decoder.rotate_keys, session.context.extent)
+    restore_(pot, state, decoder.rotate_keys, session.context.extent)
     held = max(pot.num_cached)
     # Back to where the recorded tokens begin; every sequence of a batch is the same.
     length, next_position = ([n - plan.num_steps for n in ns] for ns in (pot.num_cached, pot.next_position))

@@ -13,6 +13,7 @@ from ondevice.model.families.parts import AttentionLayer
 from ondevice.model.layer import feed_forward, finish, heads
 from ondevice.pot.host.hidden_tier import DroppedStates
 from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.numbering import number_by_origin_
 
 
 @torch.inference_mode()
@@ -50,7 +51,7 @@ def _attend(decoder: Decoder, index: int, normed: Tensor, tokens: Tensor, pot: M
     new = zip(own, *(some.chunk(len(own), dim=1) for some in (keys, values)), strict=True)
     for number, own_keys, own_values in new:
         pot.insert_(number, own_keys, own_values, origin)
-    pot.number_by_origin_(decoder.rotate_keys, slice(own.start, own.stop))
+    number_by_origin_(pot, decoder.rotate_keys, slice(own.start, own.stop))
     outs = [
         _attend_late(decoder, number, parts.layers[index], part, tokens.shape[0], pot)
         for number, part in zip(own, query.chunk(len(own), dim=1), strict=True)

@@ -17,6 +17,7 @@ from ondevice.planning.activations import activations
 from ondevice.planning.machines import Machine
 from ondevice.session.engine import Engine
 from ondevice.session.plan import Plan
+from ondevice.session.sizing import beside_bytes, document_bytes, sized
 
 _STEP = 64  # slots between two pots that are tried
 
@@ -103,7 +104,7 @@ class MemoryPlan:
         self._program = _program_bytes(self._engine.plan(), machine)
         self.plan = self._sized()
         self.footprint = self._footprint(self.plan)
-        self.document_bytes = self.plan.document_bytes(num_tokens)
+        self.document_bytes = document_bytes(self.plan, num_tokens)
 
     @property
     def fits(self) -> bool:
@@ -143,7 +144,7 @@ class MemoryPlan:
         """A pot whose size the settings leave open, as the machine would have it once the weights are there."""
         plan, machine = self._engine.plan(), self.machine
         if not plan.config.pot.is_auto:
-            return plan.sized(self._num_tokens)
+            return sized(plan, self._num_tokens)
         main = machine.free_bytes - self._program
         if machine.device == "cpu":
             main -= self._weights
@@ -152,8 +153,8 @@ class MemoryPlan:
             free = min(free, main - self._weights)
         try:
             if machine.is_shared:
-                return plan.sized(self._num_tokens, free, None, machine.total_bytes)
-            return plan.sized(self._num_tokens, free, main, machine.device_total_bytes)
+                return sized(plan, self._num_tokens, free, None, machine.total_bytes)
+            return sized(plan, self._num_tokens, free, main, machine.device_total_bytes)
         except ConfigError:
             if self.config.memory:
                 raise
@@ -174,7 +175,7 @@ class MemoryPlan:
             tier=plan.tier_bytes(tokens),
             measuring=passes.measuring,
             reading=passes.reading,
-            undo=plan.beside_bytes(tokens),
+            undo=beside_bytes(plan, tokens),
             answering=passes.answering,
         )
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from ondevice.config import PotConfig
-from ondevice.pot.memory_pot import MemoryPot, RotateKeys
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.numbering import RotateKeys, number_in_order_
 from ondevice.pot.policies import LayerView, RetentionPolicy, layer_budgets
 from ondevice.pot.shape import FREE
 
@@ -69,7 +70,7 @@ def distill(
         pot.importance[used] = importance.masked_fill(is_protected, torch.inf)
         pot.compact_(layers, _most_important_first(pot.importance[used], survivors))
     if config.context_reset == "always":
-        pot.number_in_order_(rotate_keys)
+        number_in_order_(pot, rotate_keys)
     # Sorted where the pot is and counted on the host: a device is waited for once.
     novelty = torch.cat(novel_tokens).sort().values.cpu() if novel_tokens else torch.empty(0, dtype=torch.int32)
     return Distillation(num_before, max(pot.by_layer(pot.num_cached)), novelty[novelty >= 0].unique_consecutive())

@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 from ondevice.config import DecodePolicy
-from ondevice.pot.memory_pot import MemoryPot, RotateKeys, Victims
+from ondevice.pot import numbering
+from ondevice.pot.memory_pot import MemoryPot, Victims
+from ondevice.pot.numbering import RotateKeys
 from ondevice.pot.ring import Rings, Save
 
 # Positions may run to so many times the capacity before they are numbered again. Each count rotates all keys once,
@@ -107,7 +109,7 @@ class SinkRecent:
         sinks = slice(0, self._num_sinks)
         for layers in self._overwritten_layers() if self._num_sinks else ():
             pot.positions[layers, ..., sinks] += num_tokens
-            pot.rotate_slots_(layers, sinks, self._rotate_keys)
+            numbering.rotate_slots_(pot, layers, sinks, self._rotate_keys)
 
     def _oldest_first(self, layer: int) -> Tensor:
         """All slots after the sinks. What replaces the oldest is the newest, so their order holds for ever."""
@@ -131,7 +133,7 @@ class SinkRecent:
         for layer, num_cached in enumerate(pot.num_cached):
             pot.positions[layer, ..., :num_cached] -= offset
             pot.next_position[layer] -= offset
-        pot.refresh_keys_(slice(0, pot.shape.num_layers), self._rotate_keys)
+        numbering.refresh_keys_(pot, slice(0, pot.shape.num_layers), self._rotate_keys)
 
 
 class FixedOrder:
@@ -190,4 +192,4 @@ def keep_in_window(pot: MemoryPot, num_tokens: int, max_positions: int, rotate_k
     if max(pot.next_position) + num_tokens <= max_positions or max(pot.num_cached) + num_tokens > max_positions:
         return
     save(None)
-    pot.number_in_order_(rotate_keys)
+    numbering.number_in_order_(pot, rotate_keys)

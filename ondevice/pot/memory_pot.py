@@ -8,32 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ondevice.kernels.codes import Coded, Frame
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_
-from ondevice.kernels.rope import rotate_half
-from ondevice.pot.native_state import PREFIX, NativeState, Snapshot
-from ondevice.pot.saved_state import Extent, check_pot
+from ondevice.pot.native_state import NativeState, Snapshot
 from ondevice.pot.shape import FREE, PROVENANCE, UNKNOWN, PotShape
-from ondevice.pot.slots import CodedSlots, WideSlots, plain_frame, within
+from ondevice.pot.slots import CodedSlots, WideSlots, plain_frame
 
 Victims = slice | list[Tensor | None]
 
 # What is moved at once; all layers of a small model, where every call counts, and no more than caches of a CPU hold.
 _GPU_PIECE, _CPU_PIECE = 128 << 20, 4 << 20  # bytes
-
-
-class RotateKeys(Protocol):
-    """Keys (batch, num_kv_heads, n, head_dim), their positions (batch, num_kv_heads, n), `MemoryPot.max_positions`, a
-    number above all positions, where it is known, and the number of their RoPE in `PotShape.ropes` -> keys after it."""
-
-    def __call__(
-        self, keys: Tensor, positions: Tensor, max_positions: int, end: int | None = None, rope: int = 0
-    ) -> Tensor: ...
 
 
 class NextSlot(NamedTuple):
@@ -265,7 +254,7 @@ class MemoryPot:
                 self.num_cached[layer] = end
                 self.next_position[layer] += num_tokens
             if num_transient:
-                self._clear(layers, end, end + num_transient)
+                self.clear_(layers, end, end + num_transient)
 
     def count_(self) -> None:
         """Count one token that was written, with its provenance, into the next free slot or over the shared victim."""
@@ -283,7 +272,7 @@ class MemoryPot:
         self.native.discard_()
         for layer, start in enumerate(self.num_cached):
             if _of_layer(self.victims, layer) is None:
-                self._clear(slice(layer, layer + 1), start, start + num_tokens)
+                self.clear_(slice(layer, layer + 1), start, start + num_tokens)
 
     def set_novelty_(self, tokens: Tensor, novelty: Tensor) -> None:
         """Write the novelty (batch, n) float32 of document tokens (n,) int32, rising, into the slots that hold them."""
@@ -306,7 +295,7 @@ class MemoryPot:
             part = buffer[layers]
             part[..., :num_kept] = part.gather(-1, index)
             part[..., num_kept:num_cached] = FREE if buffer is self.origin else 0
-        for some in self._pieces(layers, num_kept):
+        for some in self.pieces(layers, num_kept):
             part = index[some.start - layers.start : some.stop - layers.start].flatten(0, 1)
             part = self.slots.to_layer_device(part, some.start)
             for buffer in self.slots.of(some):
@@ -362,42 +351,6 @@ class MemoryPot:
         self.num_cached[layer] = num_used
         self.is_uniform = False
 
-    def number_by_origin_(self, rotate_keys: RotateKeys, layers: slice | None = None) -> None:
-        """Number positions by the order in the document, the prompt first, and rotate keys for it; None: in all layers.
-
-        They are ranks, as in `number_in_order_`.
-        """
-        layers = layers or slice(0, self.shape.num_layers)
-        for layer in range(layers.start, layers.stop):
-            used = self.num_cached[layer]
-            origin, positions = self.origin[layer, ..., :used], self.positions[layer, ..., :used]
-            before_document = positions - self.next_position[layer]  # the prompt's slots keep their order
-            positions.copy_(torch.where(origin < 0, before_document, origin))
-        self.number_in_order_(rotate_keys, layers)
-
-    def number_in_order_(self, rotate_keys: RotateKeys, layers: slice | None = None) -> None:
-        """Number positions from 0 again, in their order, and rotate keys for it; None: in all layers (CR-RoPE).
-
-        They become ranks. Heads of a layer that hold different numbers of tokens still end at the same position, so
-        that what follows stands at one for all of them: those that hold fewer have a gap after what is protected.
-
-        Args:
-            layers: of the pot, with all that lie in the same layer of the model.
-        """
-        layers = layers or slice(0, self.shape.num_layers)
-        for same, used in self.layers_by_length():
-            own = within(layers, same)
-            positions = self.positions[same][own, ..., :used]
-            positions.copy_(positions.argsort(dim=-1).argsort(dim=-1))
-        for layer in range(layers.start, layers.stop):
-            used = self.num_cached[layer]
-            end = max(self.num_cached[part] for part in self.shape.parts_of(layer // self.shape.pot_layers_per_layer))
-            if end > used:
-                positions = self.positions[layer, ..., :used]
-                positions += (end - used) * (positions >= self.num_protected)
-            self.next_position[layer] = end
-        self.refresh_keys_(layers, rotate_keys)
-
     def rewind_to_(self, num_cached: list[int], next_position: list[int], native: Snapshot | None = None) -> None:
         """Free the slots that were taken since each layer had these lengths: how an answer leaves the pot.
 
@@ -408,7 +361,7 @@ class MemoryPot:
         if native is not None:
             self.native.restore_(native)
         for layer, length in enumerate(num_cached):
-            self._clear(slice(layer, layer + 1), length, self.num_cached[layer])
+            self.clear_(slice(layer, layer + 1), length, self.num_cached[layer])
         self.num_cached = list(num_cached)
         self.next_position = list(next_position)
 
@@ -434,65 +387,6 @@ class MemoryPot:
         state["next_position"] = torch.tensor(self.next_position)
         state["num_ranked"] = torch.tensor(self.num_ranked)
         return state | self.native.saved()
-
-    def restore_(self, state: dict[str, Tensor], rotate_keys: RotateKeys, extent: Extent) -> None:
-        """Fill this pot, in place, with what `state` gave; keys after RoPE are computed again.
-
-        Args:
-            extent: of the document that was read.
-
-        Raises:
-            DamagedPot: no pot of this shape and type can have that state; this one is as it was.
-        """
-        native = {name: tensor for name, tensor in state.items() if name.startswith(PREFIX)}
-        state = {name: tensor for name, tensor in state.items() if name not in native}
-        kinds = dict(zip(self.slots.names, self.slots.layers[0], strict=False))
-        check_pot(
-            state, self.shape, {name: (buffer.dtype, tuple(buffer.shape[3:])) for name, buffer in kinds.items()}, extent
-        )
-        self.native.load_(native)
-        layers = slice(0, self.shape.num_layers)
-        self._clear(layers, 0, max(self.num_cached))
-        self.num_cached, self.next_position = state["num_cached"].tolist(), state["next_position"].tolist()
-        self.num_ranked = state["num_ranked"].tolist()
-        for name, buffer in zip(PROVENANCE, self.provenance(), strict=True):
-            buffer[..., : max(self.num_cached)] = state[name]
-        if not bool((self.novelty == UNKNOWN).any()):  # saved when 0 still stood for unknown, too
-            self.novelty[(self.novelty == 0) & (self.origin != FREE)] = UNKNOWN
-        for layer, used in enumerate(self.num_cached):
-            for name, buffer in zip(self.slots.names, self.slots.layers[layer], strict=False):
-                buffer[:, :, :used] = state[f"{name}.{layer}"]
-        self.is_uniform = bool((self.positions == self.positions[:, :1, :1]).all())
-        self.refresh_keys_(layers, rotate_keys)
-
-    def refresh_keys_(self, layers: slice, rotate_keys: RotateKeys) -> None:
-        """Compute again what is kept beside the keys of some layers, from keys and positions."""
-        for same, used in self.layers_by_length() if self.rotated or self.halves else ():
-            own = within(layers, same)
-            alike = slice(same.start + own.start, same.start + own.stop)
-            runs = self.shape.alike(alike) if used else ()
-            for some in (piece for run in runs for piece in self._pieces(run, used)):
-                if self.halves:
-                    keys, _, beside = (buffer[..., :used, :] for buffer in self.slots.of(some))
-                    beside.copy_(rotate_half(keys, self.shape.rotary_dim))
-                else:
-                    self._turn_(some, slice(0, used), rotate_keys)
-
-    def rotate_slots_(self, layers: slice, slots: slice, rotate_keys: RotateKeys) -> None:
-        """Rotate a few slots of some layers again, after their positions changed; nothing to do where no key is kept
-        after RoPE.
-        """
-        for same in self.slots.groups if self.rotated else ():
-            own = within(layers, same)
-            for some in self.shape.alike(slice(same.start + own.start, same.start + own.stop)):
-                self._turn_(some, slots, rotate_keys)
-
-    def _turn_(self, some: slice, slots: slice, rotate_keys: RotateKeys) -> None:
-        """Compute the keys after RoPE again in some slots of layers that share one."""
-        keys, _, rotated = (buffer[..., slots, :] for buffer in self.slots.of(some))
-        positions = self.slots.to_layer_device(self.positions[some, ..., slots].flatten(0, 1), some.start)
-        end, rope = max(self.next_position[some]), self.shape.rope_of(some.start)
-        rotated.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end, rope).view(keys.shape))
 
     def layer_buffers(self, layer: int) -> list[Tensor]:
         """Everything that changes with a slot of one layer: its keys, values and provenance."""
@@ -520,7 +414,7 @@ class MemoryPot:
             self.novelty[layer, :, :, start:end] = UNKNOWN
             self.num_cached[layer] = end
             self.next_position[layer] += num_tokens
-            self._clear(slice(layer, layer + 1), end, end + num_transient)
+            self.clear_(slice(layer, layer + 1), end, end + num_transient)
 
     def _commit_victims(self, victims: Victims, num_tokens: int, origin: Tensor | int) -> None:
         shape = (self.shape.batch, self.shape.num_kv_heads, num_tokens)
@@ -538,13 +432,13 @@ class MemoryPot:
         self.is_uniform = self.is_uniform and isinstance(victims, slice)
         self.victims = None
 
-    def _clear(self, layers: slice, start: int, end: int) -> None:
+    def clear_(self, layers: slice, start: int, end: int) -> None:
         """Make slots free again: zeros everywhere, origin `FREE`."""
         self.slots.clear_(layers, start, end)
         for part in self.provenance():
             part[layers, :, :, start:end] = FREE if part is self.origin else 0
 
-    def _pieces(self, layers: slice, num_slots: int) -> Iterator[slice]:
+    def pieces(self, layers: slice, num_slots: int) -> Iterator[slice]:
         """Some layers of one size, as many at a time as may be moved at once with so many slots of each."""
         layer_bytes = self.slots.layers[layers.start][0][:, :, :num_slots].nbytes
         budget = _CPU_PIECE if self.positions.device.type == "cpu" else _GPU_PIECE

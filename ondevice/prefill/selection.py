@@ -16,6 +16,7 @@ from ondevice.config import SpecConfig
 from ondevice.context import UNTIL_END, Context
 from ondevice.documents.tokens import stretches
 from ondevice.events import TokensChosen
+from ondevice.pot.numbering import number_in_order_
 from ondevice.speculator.choose import choose, importance
 from ondevice.speculator.speculator import Speculator
 from ondevice.stage_clock import StageClock
@@ -112,4 +113,4 @@ def keep_positions_low(context: Context, span: int) -> None:
     """
     pot = context.pot
     if context.config.pot.method.distills and max(pot.next_position) + span > context.loaded.max_positions:
-        pot.number_in_order_(context.decoder.rotate_keys)
+        number_in_order_(pot, context.decoder.rotate_keys)

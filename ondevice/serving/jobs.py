@@ -48,6 +48,7 @@ from ondevice.serving.workspace import Phase, Problem, Workspace
 from ondevice.session.content_address import content_address
 from ondevice.session.engine import Engine, Session
 from ondevice.session.lane import Ticket
+from ondevice.session.sizing import sized
 
 _TURN_SECONDS = 60.0  # that an answer may take while others wait
 
@@ -213,7 +214,7 @@ class Jobs:
         """
         num_tokens = workspace.num_tokens
         # Settings that cannot work must not cost the old pot, which has to go before there is room for the new one.
-        plan = self.engine.plan(config).sized(num_tokens, self.free_memory(self.engine.loaded.device))
+        plan = sized(self.engine.plan(config), num_tokens, self.free_memory(self.engine.loaded.device))
         others = self.registry.others(workspace)
         require_room(plan, num_tokens, others, going=workspace, free_memory=self.free_memory)
         workspace.drop_pot()

@@ -26,6 +26,7 @@ from ondevice.serving.shelf_state import Passage, ShelfAnswered, ShelfTurn, Shel
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.engine import Session
 from ondevice.session.shelf import Shelf, pointed_at, shelve
+from ondevice.session.sizing import sized
 from ondevice.telemetry.telemetry import Telemetry
 
 MOST_TOGETHER = 8  # documents that are opened to see which of them a question points to
@@ -233,7 +234,7 @@ def _opened(jobs: Jobs, member: Member) -> Session:
 def _laid(jobs: Jobs, sessions: Sequence[Session], config: EngineConfig) -> Shelf:
     """The documents side by side, where there is room."""
     engine, total = jobs.engine, sum(session.context.tokens.num_tokens for session in sessions)
-    plan = engine.plan(config).sized(total, jobs.free_memory(engine.loaded.device))
+    plan = sized(engine.plan(config), total, jobs.free_memory(engine.loaded.device))
     require_room(plan, total, jobs.registry.others(None), free_memory=jobs.free_memory)
     return shelve(engine, sessions, config)
 

@@ -19,6 +19,7 @@ from ondevice.model.loading.progress import Progress, silent
 from ondevice.session.lane import Lane
 from ondevice.session.plan import Plan, make_plan
 from ondevice.session.session import Session
+from ondevice.session.sizing import checked
 from ondevice.speculator.speculator import OWN_SHARE
 
 __all__ = ["Engine", "Session"]
@@ -113,7 +114,7 @@ class Engine:
         config = config or self.config
         speculator = self.speculator(config.spec)
         _, fingerprint = self._speculators.get(config.spec.model, (None, ""))
-        return make_plan(self.loaded, self.decoder, config, speculator, fingerprint)
+        return checked(make_plan(self.loaded, self.decoder, config, speculator, fingerprint))
 
     def session(self, config: EngineConfig | Plan | None = None) -> Session:
         """A new session with an empty pot; `config`, or its plan, replaces the engine's settings, for the same model.

@@ -25,6 +25,7 @@ from ondevice.events import Event
 from ondevice.machine.memory import memory_watched
 from ondevice.model.loading.load import require_local
 from ondevice.pot.depths import Depths
+from ondevice.pot.restoring import restore_
 from ondevice.pot.saving import read_tensors, write_pot
 from ondevice.pot.slots import CodedSlots
 from ondevice.prefill.reader_state import reader_state, restore_reader
@@ -241,7 +242,7 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
     if context.host is not None and (tier or saved.tier.budget_bytes):
         context.host.restore(tier, context.extent, as_it_lies=is_reading)
     context.pot.expect(session.plan.num_positions(tokens.num_tokens))
-    context.pot.restore_(tensors, context.decoder.rotate_keys, context.extent)
+    restore_(context.pot, tensors, context.decoder.rotate_keys, context.extent)
     if is_reading:
         restore_reader(session.reader, context, reader)
 

@@ -37,6 +37,7 @@ from ondevice.prefill.reader import Reader
 from ondevice.search.passages import Bounds
 from ondevice.search.places import asks_for_whole, asks_which_page, told
 from ondevice.session.plan import SHORT_TEXT, Plan
+from ondevice.session.sizing import sized
 from ondevice.session.rereading import Rereading, Weights
 from ondevice.stage_clock import StageClock
 
@@ -96,7 +97,7 @@ class Session:
         tokens.require_text()
         context, total = self.context, tokens.num_total
         self.plan.require_length(total, about.name)
-        if (plan := self.plan.sized(total)) is not self.plan:
+        if (plan := sized(self.plan, total)) is not self.plan:
             self._begin(plan)
             context = self.context
         context.spans = self.plan.spans(total)

@@ -26,10 +26,12 @@ from ondevice.kernels.codes import Frame
 from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.kv_tier import HostTier
 from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.numbering import number_by_origin_
 from ondevice.pot.shape import PotShape
 from ondevice.search.bm25 import score_blocks
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
+from ondevice.session.sizing import sized
 
 MOST = 3  # documents side by side for one question
 _NEARLY = 0.75  # of what the best document has of the question's words: then another one is looked at, too
@@ -78,7 +80,7 @@ def shelve(engine: Engine, sessions: Sequence[Session], config: EngineConfig | N
         _require_plain(session.context)
     contexts = [session.context for session in sessions]
     tokens, places = _joined(contexts)
-    plan = engine.plan(config).sized(tokens.num_tokens)
+    plan = sized(engine.plan(config), tokens.num_tokens)
     shelf = Session(plan)
     context = shelf.context
     if not context.has_pot:
@@ -199,7 +201,7 @@ def _lay_down(shelf: Context, contexts: Sequence[Context], firsts: Sequence[int]
         for context, first, count in zip(contexts, firsts, counts, strict=True):
             if count:
                 _insert(pot, layer, context, first, count)
-    pot.number_by_origin_(shelf.decoder.rotate_keys)
+    number_by_origin_(pot, shelf.decoder.rotate_keys)
     return is_whole
 
 

@@ -25,6 +25,7 @@ from ondevice.pot.distill import distill
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.novelty import Novelty, WordCounts
 from ondevice.pot.policies import make_policy, num_observed
+from ondevice.pot.restoring import restore_
 from ondevice.pot.saved_state import Extent, check_within, highest_position, take
 
 OWN_SHARE = 4  # one in so many of the main model's layers is the speculator, rounded up, where no other is named
@@ -160,7 +161,7 @@ class Speculator:
         del state["num_seen"]
         self.begin(num_tokens)
         num_positions = highest_position(self.pot_config, num_tokens, len(self._prefix))
-        self.opened_pot().restore_(state, self.decoder.rotate_keys, Extent(num_tokens, num_positions))
+        restore_(self.opened_pot(), state, self.decoder.rotate_keys, Extent(num_tokens, num_positions))
 
     # -- parts of a reading ----------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from ondevice.model.loading.load import load_model, outline_model
 from ondevice.model.loading.outline import row_outline
 from ondevice.model.packed_modules import PackedLinear
 from ondevice.session.engine import Engine
+from ondevice.session.sizing import sized
 from tests.builders.gguf_files import write_gguf
 from tests.builders.models import save_checkpoint, tiny_model
 
@@ -98,7 +99,7 @@ def test_an_outline_is_the_model_but_for_its_weights(family: str, quantization: 
         assert getattr(outlined, name) == getattr(loaded, name), name
     assert outlined.weight_bytes > 0
     assert outlined.tokenizer.fingerprint == loaded.tokenizer.fingerprint
-    plans = [Engine(one, EngineConfig()).plan().sized(None, 10**9) for one in (outlined, loaded)]
+    plans = [sized(Engine(one, EngineConfig()).plan(), None, 10**9) for one in (outlined, loaded)]
     assert plans[0].pot_bytes() == plans[1].pot_bytes()
     assert plans[0].tier_bytes() == plans[1].tier_bytes()
 

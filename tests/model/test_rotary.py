@@ -10,6 +10,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.model.rotary import Rotary
 from ondevice.pot.distill import distill
 from ondevice.pot.policies import make_policy
+from ondevice.pot.restoring import restore_
 from ondevice.pot.saved_state import Extent
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
@@ -85,7 +86,7 @@ def test_a_distillation_turns_keys_as_the_passes_do(model):
     distill(pot, make_policy(settings, 0), mass, settings, num_protected=4, rotate_keys=decoder.rotate_keys)
     assert pot.num_cached == [30] * 3
     whole = decoder.new_pot(100)
-    whole.restore_(pot.state(), decoder.rotate_keys, Extent(90, 90))
+    restore_(whole, pot.state(), decoder.rotate_keys, Extent(90, 90))
     more = _ids(8)
     one_by_one = torch.cat([decoder.forward(part, pot).hidden_states for part in more.split(1, dim=1)], 1)
     torch.testing.assert_close(one_by_one, decoder.forward(more, whole).hidden_states, atol=2e-4, rtol=2e-4)

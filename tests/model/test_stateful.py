@@ -11,6 +11,7 @@ from torch import Tensor
 from ondevice.model.decoder import Decoder
 from ondevice.model.passes import PassStopped
 from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.restoring import restore_
 from ondevice.pot.saved_state import Extent
 from tests.builders.models import STATEFUL, tiny_model
 
@@ -88,7 +89,7 @@ def test_a_state_goes_on_as_saved(model: Any) -> None:
     pot, other = decoder.new_pot(64), decoder.new_pot(64)
     decoder.forward(_ids(30), pot, origin=torch.arange(30, dtype=torch.int32))
     decoder.forward(_ids(11), other)
-    other.restore_(pot.state(), decoder.rotate_keys, Extent(30, 30))
+    restore_(other, pot.state(), decoder.rotate_keys, Extent(30, 30))
     assert _is_as(other, _buffers(pot))
     one, two = (decoder.forward(_ids(9), each).hidden_states for each in (pot, other))
     assert torch.equal(one, two)

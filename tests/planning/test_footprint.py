@@ -17,6 +17,7 @@ from ondevice.planning.activations import activations
 from ondevice.planning.footprint import Footprint, MemoryPlan
 from ondevice.planning.machines import MACHINES, Machine, this_machine
 from ondevice.session.engine import Engine
+from ondevice.session.sizing import sized
 from tests.builders.models import save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
@@ -168,7 +169,7 @@ def test_a_pot_that_does_not_fit_is_answered_with_one_that_does(checkpoint: str)
 
 def test_a_size_that_is_left_open_is_settled_by_the_machine(checkpoint: str) -> None:
     roomy = planned(checkpoint, pot=PotConfig(), num_tokens=2000)
-    assert roomy.plan.config.pot.capacity == roomy.capacity == roomy.plan.sized(2000).config.pot.capacity
+    assert roomy.plan.config.pot.capacity == roomy.capacity == sized(roomy.plan, 2000).config.pot.capacity
     assert not roomy.footprint.tier, "all of the text fits"
     nothing = planned(checkpoint, replace(ROOMY, free_bytes=10**6), pot=PotConfig())
     assert nothing.capacity == 4096, "the usual one, which is then said not to fit"

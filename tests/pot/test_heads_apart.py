@@ -22,6 +22,7 @@ from ondevice.documents import Document, Page
 from ondevice.events import AnswerToken, Event
 from ondevice.model.decoder import Decoder
 from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.numbering import number_in_order_
 from ondevice.pot.shape import PotShape
 from ondevice.session import plan
 from ondevice.session.engine import Engine
@@ -189,7 +190,7 @@ def test_positions_that_count_together_leave_a_gap_after_what_is_protected() -> 
     pot.num_protected, pot.num_cached = 1, [5, 3]
     pot.positions[0, 0, 0, :5] = torch.tensor([0, 9, 2, 4, 7])
     pot.positions[1, 0, 0, :3] = torch.tensor([9, 0, 3])
-    pot.number_in_order_(lambda keys, *_: keys)
+    number_in_order_(pot, lambda keys, *_: keys)
     assert pot.positions[0, 0, 0, :5].tolist() == [0, 4, 1, 2, 3]
     assert pot.positions[1, 0, 0, :3].tolist() == [4, 0, 3]
     assert pot.next_position == [5, 5]

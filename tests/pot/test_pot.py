@@ -14,6 +14,7 @@ from ondevice.pot.distill import distill
 from ondevice.pot.eviction import FixedOrder, SinkRecent, least_attended
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.policies import LayerView, make_policy
+from ondevice.pot.restoring import restore_
 from ondevice.pot.saved_state import Extent
 from ondevice.pot.shape import FREE, PROMPT, UNKNOWN, PotShape
 from ondevice.pot.undo import UndoLog
@@ -214,11 +215,11 @@ def test_zeros_of_an_older_pot_mean_unknown():
     pot, other = new_pot(), new_pot()
     feed(pot, 10, 0)
     pot.novelty[..., 3] = 0.0
-    other.restore_(pot.state(), rotate_keys, Extent(10, 10))
+    restore_(other, pot.state(), rotate_keys, Extent(10, 10))
     assert bool((other.novelty[..., 3] == UNKNOWN).all()), "nothing was unknown: the file is an old one"
     check_invariants(other, 10)
     pot.novelty[..., 5] = UNKNOWN
-    other.restore_(pot.state(), rotate_keys, Extent(10, 10))
+    restore_(other, pot.state(), rotate_keys, Extent(10, 10))
     assert_same(other, contents(pot))
 
 

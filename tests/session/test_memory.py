@@ -20,6 +20,7 @@ from ondevice.session.content_address import content_address
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_reading, load_session, reopened, save_reading, save_session, saved_config
 from ondevice.session.session import Session
+from ondevice.session.sizing import beside_bytes, document_bytes, sized
 from tests.builders.models import tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -73,7 +74,7 @@ def test_a_document_that_fits_is_kept_whole() -> None:
     assert session.context.holds_all
     assert session.context.host is None
     assert session.plan.limit_bytes == LIMIT
-    assert session.plan.document_bytes(390) <= LIMIT
+    assert document_bytes(session.plan, 390) <= LIMIT
     assert session.context.pot.num_free > POT.reserve, "and there is room for questions"
 
 
@@ -90,7 +91,7 @@ def test_a_document_that_fits_is_kept_whole() -> None:
 def test_ten_times_the_document_takes_no_more(config: EngineConfig) -> None:
     engine, whole = Engine(LOADED, config), replace(config.pot, policy="full", slot_shares="auto")
     read(replace(config, memory=0, pot=whole), 100, engine=engine)  # for the model's own tables
-    engine.plan().sized(3900).new_pot(3900)  # and for what it measures once
+    sized(engine.plan(), 3900).new_pot(3900)  # and for what it measures once
     peak = Peak()
     session = read(config, 100, peak, engine)
     context = session.context
@@ -104,8 +105,8 @@ def test_ten_times_the_document_takes_no_more(config: EngineConfig) -> None:
         peak.note(event)
         if isinstance(event, AnswerFinished) and context.host is not None:
             assert event.undo_bytes > context.pot.nbytes / 3, "it copied the pot"
-    assert peak.nbytes <= session.plan.document_bytes(3900) <= config.memory
-    assert engine.plan().sized(10**9).document_bytes(10**9) <= config.memory
+    assert peak.nbytes <= document_bytes(session.plan, 3900) <= config.memory
+    assert document_bytes(sized(engine.plan(), 10**9), 10**9) <= config.memory
 
 
 def test_what_is_named_must_fit_into_what_is_named() -> None:
@@ -147,7 +148,7 @@ def test_by_default_it_is_a_tenth_of_the_memory() -> None:
 
     def limit(total: int, free: int = 100 * GB, main: int | None = None, **fields: object) -> int:
         one = Engine(LOADED, replace(plan.config, **fields)).plan() if fields else plan  # type: ignore[arg-type]
-        return one.sized(10**6, free, main, total).limit_bytes
+        return sized(one, 10**6, free, main, total).limit_bytes
 
     assert limit(8 * GB) == 800 * MB
     assert limit(8 * GB, 200 * MB) == 180 * MB, "no more than is free"
@@ -160,29 +161,29 @@ def test_by_default_it_is_a_tenth_of_the_memory() -> None:
 
 def test_a_gpu_with_memory_of_its_own_has_one_number_for_both() -> None:
     plan = Engine(LOADED, replace(GIVEN, memory=4 * MB, generation=replace(ANSWERS, num_passage_tokens=0))).plan()
-    roomy, small, tight = (plan.sized(10**6, free, main) for free, main in ((GB, GB), (GB, MB), (2 * MB, GB)))
+    roomy, small, tight = (sized(plan, 10**6, free, main) for free, main in ((GB, GB), (GB, MB), (2 * MB, GB)))
     assert roomy.limit_bytes == small.limit_bytes == 4 * MB
-    assert roomy.document_bytes(10**6) == pytest.approx(4 * MB, rel=0.01)
+    assert document_bytes(roomy, 10**6) == pytest.approx(4 * MB, rel=0.01)
     assert small.config.tier.budget_bytes == 900_000, "what the main memory has"
-    assert tight.pot_bytes() + tight.beside_bytes(None) <= 1.8 * MB
+    assert tight.pot_bytes() + beside_bytes(tight, None) <= 1.8 * MB
     assert tight.config.tier.budget_bytes > roomy.config.tier.budget_bytes
 
 
 def test_a_longer_text_has_a_longer_tier_and_fewer_slots() -> None:
     plan = Engine(LOADED, GIVEN).plan()
-    short, long = plan.sized(600), plan.sized(10**6)
+    short, long = sized(plan, 600), sized(plan, 10**6)
     assert short.config.pot.capacity > long.config.pot.capacity >= 128
     assert short.config.tier.budget_bytes < long.config.tier.budget_bytes
     assert long.config.tier.budget_bytes == pytest.approx(LIMIT // 2, rel=0.01)
-    larger = Engine(LOADED, replace(GIVEN, memory=100 * MB)).plan().sized(10**6)
+    larger = sized(Engine(LOADED, replace(GIVEN, memory=100 * MB)).plan(), 10**6)
     assert larger.config.pot.capacity == 4096, "the usual slots"
     assert larger.config.tier.budget_bytes > 80 * MB
 
 
 def test_pruning_keeps_its_tier_within_the_number() -> None:
-    plan = Engine(LOADED, replace(GIVEN, slim=SlimConfig("1:50%"))).plan().sized(390)
+    plan = sized(Engine(LOADED, replace(GIVEN, slim=SlimConfig("1:50%"))).plan(), 390)
     assert plan.tier_bytes(390) > 0
-    assert plan.document_bytes(390) <= LIMIT
+    assert document_bytes(plan, 390) <= LIMIT
 
 
 def test_what_was_saved_before_there_was_a_number_opens(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ondevice.errors import ConfigError, PotError
 from ondevice.events import AnswerFinished
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
+from ondevice.session.sizing import bytes_beside_tier, document_bytes, sized, tier_within
 from tests.builders.models import tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -71,48 +72,48 @@ def test_one_that_is_longer_than_the_window_has_a_pot_and_a_tier() -> None:
 )
 def test_sizes(num_tokens: int | None, free_bytes: int, capacity: int) -> None:
     plan = engine().plan()
-    sized = plan.sized(num_tokens, int(free_bytes / 0.9) + 1)
-    assert sized.config.pot.capacity == capacity
-    assert sized.document_bytes(num_tokens) <= free_bytes
-    assert sized.sized(10, 0) is sized, "a size that is settled stays"
+    settled = sized(plan, num_tokens, int(free_bytes / 0.9) + 1)
+    assert settled.config.pot.capacity == capacity
+    assert document_bytes(settled, num_tokens) <= free_bytes
+    assert sized(settled, 10, 0) is settled, "a size that is settled stays"
     fits = num_tokens is not None and num_tokens + 256 <= 4096 and free_bytes > 4_500_000
-    assert sized.fits(num_tokens) == fits
-    assert sized.config.pot.needs_novelty == (not fits)
-    assert bool(sized.config.tier.budget_bytes) == (not fits)
+    assert settled.fits(num_tokens) == fits
+    assert settled.config.pot.needs_novelty == (not fits)
+    assert bool(settled.config.tier.budget_bytes) == (not fits)
 
 
 @pytest.mark.parametrize("kv_dtype", ["int8", "k8v4", "int4"])
 def test_a_pot_in_codes_has_more_slots_in_the_bytes_of_the_usual_one(kv_dtype: str) -> None:
     loaded = tiny_loaded(max_positions=65_536, chat_template=None)
     usual, coded = (
-        Engine(loaded, EngineConfig(pot=PotConfig(kv_dtype=one))).plan().sized(10**6, 10**12)  # type: ignore[arg-type]
+        sized(Engine(loaded, EngineConfig(pot=PotConfig(kv_dtype=one))).plan(), 10**6, 10**12)  # type: ignore[arg-type]
         for one in ("model", kv_dtype)
     )
     assert coded.config.pot.capacity > 3 * usual.config.pot.capacity == 3 * 4096
     assert 0.99 < coded.pot_bytes(10**6) / usual.pot_bytes(10**6) <= 1.0
     given = replace(coded.config, pot=PotConfig(capacity=512, kv_dtype=kv_dtype))  # type: ignore[arg-type]
-    assert Engine(loaded, given).plan().sized(10**6).config.pot.capacity == 512, "what is named is kept"
+    assert sized(Engine(loaded, given).plan(), 10**6).config.pot.capacity == 512, "what is named is kept"
 
 
 def test_pruning_keeps_the_tier_for_what_it_drops() -> None:
-    plan = engine(slim=SlimConfig("1:50%"), tier=TierConfig(10**6)).plan().sized(2000)
+    plan = sized(engine(slim=SlimConfig("1:50%"), tier=TierConfig(10**6)).plan(), 2000)
     assert plan.config.tier.budget_bytes == 10**6
 
 
 def test_a_host_tier_is_lowered_to_the_memory_that_is_left() -> None:
     plan = engine().plan()
-    beside_tier = plan.sized(10**6, 10**12)._bytes_beside_tier(10**6)
+    beside_tier = bytes_beside_tier(sized(plan, 10**6, 10**12), 10**6)
 
     def budget(free_bytes: int, **tier: object) -> int:
         whole = engine(tier=TierConfig(**tier)).plan() if tier else plan  # type: ignore[arg-type]
-        return whole.sized(10**6, int(free_bytes / 0.9) + 1).config.tier.budget_bytes
+        return sized(whole, 10**6, int(free_bytes / 0.9) + 1).config.tier.budget_bytes
 
     assert budget(3 * beside_tier) == pytest.approx(2 * beside_tier, abs=2)
     assert budget(3 * beside_tier, budget_bytes=10**6) == 10**6, "what is named is kept"
     assert budget(2 * beside_tier, budget_bytes=9 * 10**8) < 2 * beside_tier, "as far as memory is free"
     with pytest.raises(PotError, match="does not hold 8 tokens"):
         budget(10**9, budget_bytes=1000)
-    assert plan._tier_within(TierConfig(), 10).budget_bytes == 0, "not even the fewest tokens have room"
+    assert tier_within(plan, TierConfig(), 10).budget_bytes == 0, "not even the fewest tokens have room"
 
 
 def test_what_is_named_is_kept() -> None:
@@ -126,7 +127,7 @@ def test_a_window_that_leaves_no_room_to_read_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"leaves 128 slots, and .* takes 256"):
         small.plan()
     with pytest.raises(ConfigError, match="0 bytes of the free memory may be taken, and 512 slots"):
-        engine().plan().sized(100, 0)
+        sized(engine().plan(), 100, 0)
 
 
 def test_words_for_open_sizes_on_every_face() -> None:

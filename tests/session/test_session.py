@@ -10,7 +10,7 @@ from ondevice.config import POLICIES, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError, EmptyDocument, PotError, PotMismatch
 from ondevice.events import AnswerFinished, AnswerToken, DocumentRead, PotDistilled, TokensRead
-from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot import numbering
 from ondevice.pot.shape import UNKNOWN
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session, saved_config
@@ -106,8 +106,8 @@ def test_a_long_answer_rotates_all_keys_seldom_wherever_positions_stand(loaded, 
     session = engine(loaded, max_new_tokens=150, **fields).session()
     for _ in session.read(document(8 * TEXT)):
         pass
-    calls, real = [], MemoryPot.refresh_keys_
-    monkeypatch.setattr(MemoryPot, "refresh_keys_", lambda pot, *given: calls.append(1) or real(pot, *given))
+    calls, real = [], numbering.refresh_keys_
+    monkeypatch.setattr(numbering, "refresh_keys_", lambda pot, *given: calls.append(1) or real(pot, *given))
     session.context.loaded.tokenizer.eos_ids, kept = frozenset(), session.context.loaded.tokenizer.eos_ids
     finished = list(session.ask("why?"))[-1]
     session.context.loaded.tokenizer.eos_ids = kept

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from ondevice.pot.eviction import keep_in_window, save_nothing
-from ondevice.pot.memory_pot import MemoryPot, RotateKeys
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.numbering import RotateKeys
 from ondevice.pot.ring import Save, check_open
 
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from ondevice.pot.host.kv_tier import HostTier
-from ondevice.pot.memory_pot import MemoryPot, NewTokens, RotateKeys
+from ondevice.pot.memory_pot import MemoryPot, NewTokens
+from ondevice.pot.numbering import RotateKeys, number_by_origin_
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def bring_back(
         for head, count, part in zip(heads, wanted, taken_places, strict=True):
             num_moved += min(count, part.shape[0])
             taken.append(origin[part[: head.wanted.shape[0]]].int().numpy())
-    pot.number_by_origin_(rotate_keys)
+    number_by_origin_(pot, rotate_keys)
     num_slots, num_aside = (round(count / pot.shape.num_kv_heads) for count in (num_moved, num_aside))
     return Moved(num_slots, num_aside, num_bytes, np.unique(np.concatenate(taken)))
 
