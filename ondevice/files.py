@@ -1,4 +1,7 @@
-"""Folders of the user's files, and atomic writes: a file is the old one or the new one, whenever writing stops."""
+"""Folders of the user's files, texts that come with the program, and atomic writes.
+
+A file is the old one or the new one, whenever writing stops.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,18 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import resources
 from pathlib import Path
 
 PRIVATE, READABLE = 0o600, 0o644
 _RANDOM_LETTERS, _STALE_SECONDS = 8, 3600.0  # of mkstemp; nobody writes that long without a byte
 # A backslash stays as it is unless what follows would read as an escape.
 _NO_TEXT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]|\\(?=x[0-9a-f]{2})")
+
+
+def asset(name: str) -> str:
+    """The text of a file in assets/."""
+    return (resources.files("ondevice.assets") / name).read_text(encoding="utf-8")
 
 
 def data_dir() -> Path:

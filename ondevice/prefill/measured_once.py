@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from importlib import resources
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -15,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ondevice.errors import ModelError
-from ondevice.files import READABLE, replacing
+from ondevice.files import READABLE, asset, replacing
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.cache_folder import cache_dir
 from ondevice.model.tokenizer import Tokenizer
@@ -76,5 +75,4 @@ class MeasuredOnce(Generic[_T]):
 
 def first_ids(decoder: Decoder, tokenizer: Tokenizer, num_tokens: int) -> npt.NDArray[np.int32]:
     """Ids (n,) of the text's beginning, no more than half of the model's positions."""
-    text = (resources.files("ondevice.assets") / _TEXT).read_text(encoding="utf-8")
-    return tokenizer.encode(text)[0][: min(num_tokens, decoder.parts.max_positions // 2)]
+    return tokenizer.encode(asset(_TEXT))[0][: min(num_tokens, decoder.parts.max_positions // 2)]

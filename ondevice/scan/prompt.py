@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from importlib import resources
 
+from ondevice.files import asset
 from ondevice.model.chat import ChatParts
 
 _NAME = "{text}\n\n{question} Copy each from the text above, one a line. If there is none: - none"
@@ -26,7 +26,7 @@ ASKS_FOR_ALL = (
 )
 _ASKS_FOR_ALL = re.compile(ASKS_FOR_ALL, re.IGNORECASE)
 # Of several kinds, so that none is copied: what is asked for beside its like, a row, and nothing at all.
-_EXAMPLES = json.loads((resources.files("ondevice.assets") / "scan_examples.json").read_bytes())
+_EXAMPLES = json.loads(asset("scan_examples.json"))
 
 
 def asks_for_all(question: str) -> bool:

@@ -10,23 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from html import escape
-from importlib import resources
 from typing import Any
 
 import gradio as gr
+
+from ondevice.files import asset
 
 _STYLES = ("ui.css", "panes.css", "drawers.css", "shelf.css")
 _BETWEEN_TAGS, _LINE_END = re.compile(r"(?<=>)\s*\n\s*(?=<)"), re.compile(r"\s*\n\s*")
 
 
-def _asset(name: str) -> str:
-    return (resources.files("ondevice.assets") / name).read_text(encoding="utf-8")
-
-
 def _templates() -> dict[str, str]:
     """The skeletons by name: without the ends of lines, which would be blanks between two elements of a line."""
-    mark = _asset("mark.svg").replace("<svg", '<svg class="od-mark" aria-hidden="true"', 1).strip()
-    found = re.findall(r'<template id="(\w+)">\s*(.*?)\s*</template>', _asset("panels.html"), re.DOTALL)
+    mark = asset("mark.svg").replace("<svg", '<svg class="od-mark" aria-hidden="true"', 1).strip()
+    found = re.findall(r'<template id="(\w+)">\s*(.*?)\s*</template>', asset("panels.html"), re.DOTALL)
     joined = {name: _LINE_END.sub(" ", _BETWEEN_TAGS.sub("", html)) for name, html in found}
     return {name: html.replace("{mark}", mark) for name, html in joined.items()}
 
@@ -62,15 +59,15 @@ def drawer_head(title: str) -> gr.HTML:
 
 def scripts() -> str:
     """The drawing code as one inline script for the page's head; nothing is loaded from outside."""
-    code = "\n".join(map(_asset, _asset("scripts.txt").split()))  # in the order in which they need each other
+    code = "\n".join(map(asset, asset("scripts.txt").split()))  # in the order in which they need each other
     return f"<script>{code}</script>"
 
 
 def login_script() -> str:
     """A script for the page with the password alone: Gradio puts our words into it, but no head."""
-    return f'<img src="data:," alt="" hidden onerror="{escape(_asset("login.js"))}">'
+    return f'<img src="data:," alt="" hidden onerror="{escape(asset("login.js"))}">'
 
 
 def stylesheet() -> str:
     """The app's own rules on top of the theme's."""
-    return "\n".join(map(_asset, _STYLES))
+    return "\n".join(map(asset, _STYLES))

@@ -15,13 +15,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ondevice.files import asset
+
 MARK = Path(str(resources.files("ondevice.assets") / "mark.svg"))
 _MARK_PATH, _MANIFEST_PATH = "/ondevice/mark.svg", "/manifest.json"  # where Gradio's page looks for it
 _COLOUR, _GROUND = "#0f766e", "#f6f8f9"
 _FAMILY = "IBM Plex Sans"  # its figures are all of one width
 _SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "DejaVu Sans", "sans-serif")
 _MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
-_COLOURS = json.loads((resources.files("ondevice.assets") / "colours.json").read_bytes())  # light and dark
+_COLOURS = json.loads(asset("colours.json"))  # light and dark
 
 
 def make_theme() -> gr.themes.Base:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import resources
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
+from ondevice.files import asset
 from ondevice.machine.process import return_free_memory
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel
@@ -202,7 +202,7 @@ def _random(name: str, like: LoadedModel, seed: int) -> Decoder:
 
 def own_text(tokenizer: Tokenizer, num_tokens: int, seed: int) -> Tensor:
     """The first tokens (1, num_tokens) of the sample document, and of generated text where it ends."""
-    text = (resources.files("ondevice.assets") / _TEXT).read_text(encoding="utf-8")
+    text = asset(_TEXT)
     more = paragraphs(seed)
     ids, _ = tokenizer.encode(text)
     while len(ids) < num_tokens:

@@ -6,8 +6,8 @@ Nothing here loads or fetches a model.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import resources
 
+from ondevice.files import asset
 from ondevice.schema import loads, parse
 
 _EMBEDDING_BYTES = 2  # embeddings stay in bfloat16 when the rest is quantised
@@ -120,7 +120,7 @@ class CatalogueModel:
 
 
 def _rows() -> dict[str, CatalogueModel]:
-    rows = parse(tuple[CatalogueModel, ...], loads((resources.files("ondevice.assets") / "models.json").read_bytes()))
+    rows = parse(tuple[CatalogueModel, ...], loads(asset("models.json")))
     return {row.name: row for row in rows}
 
 
