@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ondevice.config import EngineConfig, SlimLayer
+from ondevice.config import EngineConfig, GenerationConfig, SlimLayer
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import PotError
 from ondevice.events import MAX_NOTES, Event, HeadCounts, Ledger, PotDistilled, Stage
@@ -151,6 +151,10 @@ class Context:
     def num_positions(self) -> int:
         """Document tokens up to the cursor, those skipped among them."""
         return self.spans[0][0] if self.spans else self.tokens.num_tokens
+
+    def is_grounded(self, generation: GenerationConfig) -> bool:
+        """True if questions ask for an answer from the document, in the model's own template."""
+        return generation.grounded and generation.chat and self.loaded.tokenizer.has_chat_template
 
     @property
     def num_heads_total(self) -> int:

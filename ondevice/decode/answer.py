@@ -112,8 +112,7 @@ class _Answer:
         self._context, self._question, self._prompt, self._clock = context, question, prompt, clock
         self._generation, self._is_stopped, self._attempt = generation, is_stopped, attempt
         self._judgement = judgement
-        is_grounded = generation.grounded and generation.chat and context.loaded.tokenizer.has_chat_template
-        self._barred = barred(question, context.loaded.tokenizer) if is_grounded else []
+        self._barred = barred(question, context.loaded.tokenizer) if context.is_grounded(generation) else []
         settings = replace(context.config, generation=generation)
         self._features = combine(settings, context.decoder, is_stream=not context.tokens.keeps_text)
         self._question_ids: Tensor = context.decoder.ids(prompt.ids)

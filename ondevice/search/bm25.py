@@ -75,12 +75,12 @@ class BM25:
 
         None where too few do for the question to be in their language. Words that ask do not count.
         """
-        asked = [term for term in dict.fromkeys(terms(question)) if not _ASKS.fullmatch(term)]
-        held = self.weights(" ".join(asked))
+        asked = {term for term in terms(question) if not _ASKS.fullmatch(term)}
+        held = [weight for term, weight in self.weights(question).items() if term in asked]
         if len(held) < _SAME_LANGUAGE * len(asked) or not asked:
             return None
         missing = (len(asked) - len(held)) * float(rarity(self._num_passages, np.zeros(1, np.int64))[0])
-        return sum(held.values()) / (sum(held.values()) + missing)
+        return sum(held) / (sum(held) + missing)
 
 
 def terms(text: str) -> Iterator[str]:

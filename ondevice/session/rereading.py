@@ -35,6 +35,9 @@ class Rereading:
     Args:
         plan: of the session.
         tokens: all of the document, whose text is kept.
+
+    Attributes:
+        search: of its passages, by their words.
     """
 
     def __init__(self, plan: Plan, tokens: DocumentTokens) -> None:
@@ -42,7 +45,7 @@ class Rereading:
         self._between = plan.loaded.tokenizer.encode(_BETWEEN)[0]
         self._text, self._spans = text, spans = tokens.whole()
         self._passages = Passages(text, spans)
-        self._search = BM25([self._passage(index) for index in range(len(self._passages.bounds))])
+        self.search = BM25([self._passage(index) for index in range(len(self._passages.bounds))])
 
     def find(self, question: str, max_tokens: int, earlier: str = "", attention: Weights | None = None) -> Bounds:
         """The passages that a question is about, in the document's order.
@@ -66,7 +69,7 @@ class Rereading:
             return ()
         if first < last <= first + max_tokens:
             return ((first, last),)
-        scores = self._by_words(question) + self._search.scores(earlier) / 2
+        scores = self._by_words(question) + self.search.scores(earlier) / 2
         if attention is not None:
             sums = np.concatenate(([0.0], np.cumsum(attention)))
             scores = _interleaved(np.array([sums[stop] - sums[start] for start, stop in self._passages.bounds]), scores)
@@ -78,17 +81,13 @@ class Rereading:
         found = self._passages.best(scores, max_tokens, self._between.size, given=given) if scores.any() else given
         return [(max(start, first), min(stop, last)) for start, stop in found] if first < last else found
 
-    def coverage(self, question: str) -> float | None:
-        """As `BM25.coverage`, of all of the text."""
-        return self._search.coverage(question)
-
     def _by_words(self, question: str) -> Weights:
         """Scores of the passages by the question's words, and a little by the names beside those in the best one."""
-        scores = self._search.scores(question)
+        scores = self.search.scores(question)
         if not scores.any():
             return scores
-        names = names_beside(question, self._passage(int(scores.argmax())), self._search)
-        return scores + _SECOND_LOOK * self._search.scores(names)
+        names = names_beside(question, self._passage(int(scores.argmax())), self.search)
+        return scores + _SECOND_LOOK * self.search.scores(names)
 
     def _passage(self, index: int) -> str:
         start, stop = self._passages.bounds[index]

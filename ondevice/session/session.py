@@ -37,8 +37,8 @@ from ondevice.prefill.reader import Reader
 from ondevice.search.passages import Bounds
 from ondevice.search.places import asks_for_whole, asks_which_page, told
 from ondevice.session.plan import SHORT_TEXT, Plan
-from ondevice.session.sizing import sized
 from ondevice.session.rereading import Rereading, Weights
+from ondevice.session.sizing import sized
 from ondevice.stage_clock import StageClock
 
 
@@ -319,14 +319,13 @@ class Session:
         Judged is one to a text that stands before the model, as passages or as a whole, in the language of the text.
         """
         context = self.context
-        is_judged = generation.grounded and generation.chat and context.loaded.tokenizer.has_chat_template
-        is_judged = is_judged and context.decoder.parts.hidden_size >= SMALLEST
+        is_judged = context.is_grounded(generation) and context.decoder.parts.hidden_size >= SMALLEST
         is_judged = is_judged and context.tokens.keeps_text and context.tokens.num_tokens >= FEWEST_TOKENS
         if not is_judged or not (is_from_passages or context.holds_all):
             return None
         if prompt.begun or prompt.told or asks_for_whole(question) or self._names_place(question):
             return None
-        coverage = self._again.coverage(question)
+        coverage = self._again.search.coverage(question)
         return None if coverage is None else Judgement(NOT_YET if context.spans else NOT_THERE, coverage)
 
     def _prompt_tokens(self, generation: GenerationConfig) -> int:
