@@ -1,11 +1,12 @@
-// Colours of the token map: a field without gaps on one scale of "still remembered", and layers that are laid over it.
+// Colours of the token map: a smooth field of three states, remembered, outside, dropped; for experts one scale of how
+// many heads still hold a cell, and layers that are laid over it.
 // Cells are painted as pixels of a small picture, one each, which the map enlarges: thousands of them in a millisecond.
 (() => {
   "use strict";
   const od = window.ondevice;
   const S = od.STATE;
   const STOPS = 6, WEAKEST = 64; // colours of the scale; the byte of 0.1 % of the heads, four decades being 0..255
-  const BYTES = 2; // of a cell, before one for every layer
+  const BYTES = 2, KEPT = 2, HOST = 5; // of a cell, before one of what is kept, and one for every layer
   const LEGEND_CELLS = 96;
 
   /** What can be laid over the field, in the order of the bytes of ondevice/serving/token_map.py. */
@@ -16,7 +17,7 @@
     { name: "pruned", text: "pruned on the way", most: 0.7 },
     { name: "skipped", text: "skipped", most: 0.7 },
   ]; // `most` of its colour: what covers most of a document is only tinted
-  od.CELL_BYTES = BYTES + od.LAYERS.length;
+  od.CELL_BYTES = BYTES + 1 + od.LAYERS.length;
 
   const rgb = (text) => text.match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16));
   const packed = ([red, green, blue], alpha = 255) => ((alpha << 24) | (blue << 16) | (green << 8) | red) >>> 0;
@@ -31,7 +32,8 @@
       scale[byte] = packed(between(stops[low], stops[low + 1], at - low));
     }
     const layers = od.LAYERS.map(({ name, most }) => ({ ink: rgb(od.colour(element, `layer-${name}`)), most }));
-    return { scale, lost: packed(rgb(od.colour(element, "lost-cell"))), layers };
+    const states = ["remembered", "outside", "lost-cell"].map((name) => rgb(od.colour(element, name)));
+    return { scale, lost: packed(states[2]), layers, states, lit: rgb(od.colour(element, "lit")) };
   };
 
   /** The field's own colour of a cell; 0, which is nothing, where it was not read. */
@@ -57,10 +59,32 @@
       if (at >= held) return;
       let colour = fieldColour(heat, tile[BYTES * at] & 15, tile[BYTES * at + 1]);
       for (const layer of layers) {
-        const part = tile[(BYTES + layer) * held + at];
+        const part = tile[(BYTES + 1 + layer) * held + at];
         if (part) colour = covered(colour, heat.layers[layer], part);
       }
       pixels[to + cell] = colour;
+    }
+  };
+
+  /** As `paintCells`, in three states: each cell with half of its neighbours', so that what stands alone is no noise.
+   *  With `flashes` only what is remembered is painted, in the colour of a flash. */
+  od.paintStates = (pixels, to, count, tile, from, ratio, heat, flashes) => {
+    const held = Math.floor(tile.length / od.CELL_BYTES), [remembered, outside, dropped] = heat.states;
+    const isRead = (at) => at >= 0 && at < held && (tile[BYTES * at] & 15) !== S.UNREAD;
+    const smooth = (plane, at) => {
+      let sum = 0, weight = 0;
+      for (const [near, counts] of [[at - 1, 1], [at, 2], [at + 1, 1]]) {
+        if (isRead(near)) [sum, weight] = [sum + counts * tile[plane * held + near], weight + counts];
+      }
+      return Math.sqrt(sum / (255 * weight)); // a few tokens of many are to be seen
+    };
+    for (let cell = 0; cell < count; cell++) {
+      const at = Math.floor((from + cell) / ratio);
+      if (at >= held) return;
+      if (!isRead(at)) continue;
+      const kept = smooth(KEPT, at);
+      pixels[to + cell] = flashes ? packed(heat.lit, Math.round(255 * kept))
+        : packed(between(between(dropped, outside, smooth(HOST, at)), remembered, kept));
     }
   };
 

@@ -151,5 +151,12 @@ window.ondevice = (() => {
 
   const number = (value) => value.toLocaleString("en-US");
 
-  return { colour, follow, canvasOf, onTheme, textElement, saveFile, hatch, number };
+  /** Seconds as a clock that counts them: 42 s, 3 min 05 s, 2 h 10 min. */
+  const clock = (seconds) => {
+    const whole = Math.ceil(seconds), two = (part) => String(Math.floor(part)).padStart(2, "0");
+    if (whole >= 3600) return `${Math.floor(whole / 3600)} h ${two((whole % 3600) / 60)} min`;
+    return whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+  };
+
+  return { colour, follow, canvasOf, onTheme, textElement, saveFile, hatch, number, clock };
 })();

@@ -1,6 +1,6 @@
 """The token map's cells: what became of each token of a document, for any stretch of it, at any size of cell.
 
-A cell stands for a run of neighbouring tokens and takes seven bytes, so that a screen full of cells is a few kilobytes
+A cell stands for a run of neighbouring tokens and takes eight bytes, so that a screen full of cells is a few kilobytes
 whether it shows a page or a document of a million tokens. The drawing is in assets/token_map.js.
 """
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ondevice.telemetry.provenance import Provenance
 from ondevice.telemetry.retention_history import STEPS_PERCENT, RetentionHistory
 
-MAX_CELLS = 8_192  # of one answer to the browser: 57 kB
+MAX_CELLS = 8_192  # of one answer to the browser: 66 kB
 _DECADES = 4  # that the second byte of a cell spans
 
 
@@ -79,11 +79,12 @@ class Cells:
         return np.stack((self.states | self.steps << 4, strength), axis=1).tobytes()
 
     def layers_to_bytes(self) -> bytes:
-        """One byte a cell for each of `LAYERS`, layer after layer: which part of its tokens is in that state.
+        """One byte a cell for what is kept, then for each of `LAYERS`: which part of its tokens is in that state.
 
         255 is all of them, and 0 none: a single token of many is 1.
         """
-        parts = self.counts[:, list(LAYERS.values())] / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
+        counts = np.column_stack((self.counts[:, State.KEPT :].sum(axis=1), self.counts[:, list(LAYERS.values())]))
+        parts = counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
         return np.ceil(255 * parts).astype(np.uint8).T.tobytes()
 
 

@@ -53,6 +53,11 @@ class TokenView:
         self.number = next(_revisions)
         self.revision = next(_revisions)
 
+    @property
+    def num_held(self) -> int:
+        """Document tokens that some head holds now."""
+        return 0 if self.seen is None else len(self.seen.held(0, self.tokens.num_tokens)[0])
+
     def replay(self) -> dict[str, Any]:
         """The history as `history_record`, made again only if a distillation has come in between."""
         if self._replay[0] != self.history.last_cycle:
@@ -122,6 +127,7 @@ class TokenView:
             "num_heads": 0 if seen is None else seen.num_heads,
             "first_cycle": history.first_cycle,
             "last_cycle": history.last_cycle,
+            "num_held": self.num_held,
             "layers": {} if seen is None else seen.num_special(),
             "lit": self.lit,
             "replay": self._replay_note(),

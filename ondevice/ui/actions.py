@@ -61,6 +61,11 @@ class Actions:
         """Show how an action goes on that another page of the same browser has started."""
         return self._runner.page(self._runner.visitor(visitor_id))
 
+    def pulse(self, visitor_id: object) -> Patch:
+        """What moves while a step of reading goes on; nothing where none does."""
+        workspace = self._runner.visitor(visitor_id).current
+        return render.pulse(workspace) if workspace.activity is Phase.READING else {}
+
     # -- the documents ---------------------------------------------------------------------------
 
     def open_received(self, visitor_id: object, paths: list[str] | str | None) -> Iterator[Patch]:

@@ -59,6 +59,7 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
             with gr.Column(elem_id="od-right"):
                 parts["sources"] = panel("sources", events=("go_on", "anew", "reword"))
                 panel("text")  # it learns all it needs from the map
+            parts["numbers"] = panel("numbers")
             parts["map"] = panel("map")
             panel("panes")
         with gr.Tab("Collection", id="shelf", elem_id="od-tab-shelf") as parts["shelf_tab"]:

@@ -1,16 +1,29 @@
-"""The two bars of progress as the screen shows them: the text that is extracted, and the tokens that are read."""
+"""Progress as the screen shows it: the text that is extracted, the tokens that are read, and what they come to."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ondevice import words
+from ondevice.serving.account import holdings
 from ondevice.serving.workspace import Phase, Workspace
 
 
 def progress(workspace: Workspace) -> list[dict[str, Any]]:
     """The two bars. `done` of `total`; a total of None is not known, and the bar says so."""
     return [_pages_bar(workspace), _tokens_bar(workspace)]
+
+
+def numbers(workspace: Workspace) -> dict[str, tuple[str, str]]:
+    """What is remembered, and the memory that takes under its ceiling: each a number and what it counts."""
+    session, view = workspace.session, workspace.view
+    held = None if session is None or not session.context.has_pot else holdings(session, workspace.telemetry)
+    limit = f"of at most {words.size(held.limit_bytes)}" if held is not None and held.limit_bytes else "of memory"
+    num_bytes = 0 if held is None else held.pot_bytes + held.speculator_bytes + held.tier_bytes
+    return {
+        "remembered": (words.count(view.num_held if view is not None else 0), "tokens remembered"),
+        "memory": (words.size(num_bytes), limit),
+    }
 
 
 def _pages_bar(workspace: Workspace) -> dict[str, Any]:
@@ -28,22 +41,22 @@ def _pages_bar(workspace: Workspace) -> dict[str, Any]:
 
 def _tokens_bar(workspace: Workspace) -> dict[str, Any]:
     telemetry, total = workspace.telemetry, workspace.num_tokens
-    text = f"{words.count(telemetry.num_passed)} of {words.count(total)} tokens" if total else ""
+    is_active = workspace.activity is Phase.READING
+    done = workspace.num_through if is_active else telemetry.num_passed
+    text = f"{words.count(done)} of {words.count(total)} tokens" if total else ""
     if telemetry.num_skipped:
         text += f", {words.count(telemetry.num_skipped)} of them skipped"
-    is_active = workspace.activity is Phase.READING
     detail = ""
     if is_active and telemetry.tokens_per_second:
         detail = words.rate(telemetry.tokens_per_second)
-        if telemetry.eta_seconds:
-            detail += f", about {words.forecast(telemetry.eta_seconds)} left"
-    elif telemetry.num_passed and telemetry.ingest_seconds:
+    elif not is_active and telemetry.num_passed and telemetry.ingest_seconds:
         speed = words.rate(telemetry.num_passed / telemetry.ingest_seconds)
         detail = f"{words.duration(telemetry.ingest_seconds)}, {speed}"
     return {
         "label": "Tokens read",
-        "done": telemetry.num_passed,
+        "done": done,
         "total": max(total, 1),
         "text": text,
         "detail": detail,
+        "left": workspace.seconds_left if is_active else None,
     }

@@ -22,7 +22,7 @@ from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.session import Session
 from ondevice.ui.composer import invitation, is_unread, waits_for
 from ondevice.ui.form import CONTROLS, element_id
-from ondevice.ui.progress import progress
+from ondevice.ui.progress import numbers, progress
 from ondevice.ui.scan_render import scan_panel, scan_progress
 from ondevice.ui.times import blocks_read, stage_times
 
@@ -79,6 +79,11 @@ def reading(workspace: Workspace) -> Patch:
     return {"progress": progress(workspace), **_at_work(workspace)}
 
 
+def pulse(workspace: Workspace) -> Patch:
+    """Patch of what moves within a step of reading."""
+    return {"progress": progress(workspace)}
+
+
 def answering(workspace: Workspace) -> Patch:
     """Patch of what changes while an answer is written."""
     return {"chat": conversation(workspace), **_at_work(workspace)}
@@ -88,6 +93,7 @@ def _at_work(workspace: Workspace) -> Patch:
     return {
         "status": status(workspace),
         "map": token_map(workspace),
+        "numbers": numbers(workspace),
         "fill": fill(workspace),
         "latency": stage_times(workspace.telemetry),
         "blocks": blocks_read(workspace.telemetry),
@@ -249,7 +255,7 @@ def _reading(workspace: Workspace) -> str:
     if workspace.telemetry.is_measuring:
         return "Measuring what each head of this model needs. That is done once."
     tenths = 10 * workspace.telemetry.num_passed // max(workspace.num_tokens, 1)
-    return f"Reading, at least {10 * tenths} % done." if tenths else f"Reading{_forecast(workspace, before=': ')}."
+    return f"Reading, at least {10 * tenths} % done." if tenths else "Reading."
 
 
 def _forecast(workspace: Workspace, before: str = "") -> str:
