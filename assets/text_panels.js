@@ -73,12 +73,21 @@
   };
 
   // One clock: what the program says is left, and between two times that it does, each second a second less.
+  const calm = matchMedia("(prefers-reduced-motion: reduce)");
   let ticking = 0;
-  od.progress = (element, props, watch) => od.follow(props, watch, (value) => tellProgress(element, value));
+  od.progress = (element, props, watch) => {
+    let told = "";
+    od.follow(props, watch, (value) => {
+      const news = JSON.stringify(value);
+      if (news !== told) tellProgress(element, value); // else the clock goes on
+      told = news;
+    });
+  };
   const tellProgress = (element, value) => {
     clearTimeout(ticking);
-    const tokens = value?.[1], isDue = tokens?.left > 1;
-    if (isDue) ticking = setTimeout(() => tellProgress(element, [value[0], { ...tokens, left: tokens.left - 1 }]), 1000);
+    const tokens = value?.[1];
+    const tick = () => tellProgress(element, [value[0], { ...tokens, left: tokens.left - 1 }]);
+    if (tokens?.left > 1 && !calm.matches) ticking = setTimeout(tick, 1000);
     share = (value?.[1]?.done ?? 0) / Math.max(value?.[1]?.total ?? 1, 1);
     tellTitle();
     element.querySelectorAll(".od-bar").forEach((bar, i) => {

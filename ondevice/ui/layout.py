@@ -72,7 +72,7 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
         form, preset, parts["settings_note"] = form_parts(engine)
     with gr.Column(elem_id="od-inside", elem_classes="od-drawer"):
         drawer_head("Inside: memory and time")
-        parts |= {name: panel(name) for name in ("fill", "latency", "blocks")}
+        parts |= {name: panel(name) for name in ("fill", "latency")}
     form["conversation.remembers"] = remembers
     parts["jump"] = panel("jump")
     panel("keys")

@@ -24,7 +24,7 @@ from ondevice.ui.composer import invitation, is_unread, waits_for
 from ondevice.ui.form import CONTROLS, element_id
 from ondevice.ui.progress import numbers, progress
 from ondevice.ui.scan_render import scan_panel, scan_progress
-from ondevice.ui.times import blocks_read, stage_times
+from ondevice.ui.times import stage_times
 
 Patch = dict[str, Any]
 
@@ -96,7 +96,6 @@ def _at_work(workspace: Workspace) -> Patch:
         "numbers": numbers(workspace),
         "fill": fill(workspace),
         "latency": stage_times(workspace.telemetry),
-        "blocks": blocks_read(workspace.telemetry),
     }
 
 

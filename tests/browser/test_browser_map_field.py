@@ -156,7 +156,7 @@ def test_the_card_stands_at_the_pointer_and_inside_the_window(visit: Visit) -> N
 def test_layers_are_switched_on_by_keys_and_outlast_a_reload(visit: Visit) -> None:
     page = visit.page
     visit.open_sample()
-    visit.grow_map()
+    visit.for_experts()
     settle(visit)
     assert page.is_hidden(".od-layers"), "nothing to show yet"
     page.click("#od-read")
@@ -180,7 +180,7 @@ def test_layers_are_switched_on_by_keys_and_outlast_a_reload(visit: Visit) -> No
     assert changed > 0.3 * sum(map(len, before)), "most of the document waits in host memory"
     visit.reload()
     visit.state("read")
-    visit.grow_map()
+    visit.for_experts()
     settle(visit)
     assert page.get_attribute("[data-layer=host]", "aria-pressed") == "true"
     visit.until(lambda: data(visit, "layers") == "host", "as it was")
@@ -217,7 +217,7 @@ def test_the_map_and_its_controls_are_accessible(program: Any, url: str, scheme:
     with visiting(context, url) as visit:
         read_sample(visit)
         assert serious_violations(visit) == []
-        visit.grow_map()
+        visit.for_experts()
         settle(visit)
         visit.page.click("[data-layer=novel]")
         visit.page.hover(".od-map", position={"x": 400, "y": 60})
@@ -256,7 +256,7 @@ def test_forced_colours_leave_the_map_and_what_is_chosen_to_be_seen(program: Any
         ground = "getComputedStyle(document.querySelector('.od-map-box'))"
         assert page.evaluate(f"{ground}.forcedColorAdjust") == "none"
         assert page.evaluate(f"{ground}.backgroundColor") == "rgb(255, 255, 255)", "on the ground they were chosen for"
-        visit.grow_map()
+        visit.for_experts()
         page.click("[data-layer=novel]")
         assert page.evaluate("getComputedStyle(document.querySelector('[data-layer=novel]')).outlineStyle") == "solid"
         tab = "document.querySelector('#od-tabs [role=tab][aria-selected=true]')"
