@@ -114,7 +114,6 @@ class TokenView:
     def summary(self) -> dict[str, Any]:
         """Facts that the browser needs before it asks for cells; under 1 kB while no answer is written."""
         seen, history, tokens = self.seen, self.history, self.tokens
-        num_bytes = history.nbytes + (0 if seen is None else seen.nbytes)
         return {
             "document": self.document,
             "reading": self.number,
@@ -131,7 +130,6 @@ class TokenView:
             "layers": {} if seen is None else seen.num_special(),
             "lit": self.lit,
             "replay": self._replay_note(),
-            "memory": f"{words.size(num_bytes)} beside the pot to draw this and to replay it" if seen else "",
         }
 
     def _replay_note(self) -> str:

@@ -274,23 +274,16 @@ def token_map(workspace: Workspace) -> dict[str, Any] | None:
 
 
 def fill(workspace: Workspace) -> dict[str, Any] | None:
-    """Fill of the pot, layer by layer and over the document, against its ceiling."""
+    """Fill of the pot, over the document, against its ceiling."""
     telemetry, session = workspace.telemetry, workspace.session
     if session is None or not session.context.has_pot or not telemetry.num_cached:
         return None
     pot = session.context.pot
-    cached, capacities, ranked = map(pot.by_layer, (pot.num_cached, pot.capacities, pot.num_ranked))
-    capacity = max(capacities)
     return {
-        "cached": list(cached),
-        "capacities": list(capacities),
-        "capacity": capacity,
-        "ranked": list(map(min, ranked, cached)),
-        "fixed": session.context.num_protected,
+        "capacity": max(pot.by_layer(pot.capacities)),
         "history": [list(point) for point in workspace.fill],
         "text": _used(pot),
-        "memory": words.size(pot.nbytes)
-        + f", allocated once{_tier_size(session)}{_small_size(session)}{_limit(session)}",
+        "memory": f"{words.size(pot.nbytes)}, allocated once",
         "cycles": f"compacted {words.plural(session.context.num_cycles, 'time')}" if session.context.num_cycles else "",
     }
 
@@ -312,21 +305,3 @@ def download(name: str, kind: str, text: str) -> Patch:
     mime = {"md": "text/markdown", "json": "application/json", "csv": "text/csv"}[kind]
     # The browser has to see that it was pressed again.
     return {"download": {"name": f"{name}.{kind}", "mime": mime, "text": text, "id": secrets.token_hex(4)}}
-
-
-def _tier_size(session: Session) -> str:
-    host = session.context.host
-    return "" if host is None else f"; host tier {words.size(host.nbytes)} of at most {words.size(host.most_bytes)}"
-
-
-def _limit(session: Session) -> str:
-    limit = session.plan.limit_bytes
-    return f"; with answers at most {words.size(limit)}, however long the document is" if limit else ""
-
-
-def _small_size(session: Session) -> str:
-    return (
-        f"; {words.size(session.context.speculator_bytes)} for the small model's pot"
-        if session.context.speculator_bytes
-        else ""
-    )

@@ -153,7 +153,7 @@ def test_the_card_stands_at_the_pointer_and_inside_the_window(visit: Visit) -> N
     page.wait_for_selector(".od-detail", state="hidden")
 
 
-def test_layers_are_switched_on_by_keys_and_outlast_a_reload(visit: Visit) -> None:
+def test_layers_are_switched_on_by_keys(visit: Visit) -> None:
     page = visit.page
     visit.open_sample()
     visit.for_experts()
@@ -169,7 +169,7 @@ def test_layers_are_switched_on_by_keys_and_outlast_a_reload(visit: Visit) -> No
     assert visit.text("[data-layer=host] .od-layer-count") == f"{counts['host']:,}"
     before = [line_of(visit, y) for y in (30, 90, 150)]
     page.focus("[data-layer=novel]")
-    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.dataset.layer") == "host"
     page.keyboard.press("Space")
     assert page.get_attribute("[data-layer=host]", "aria-pressed") == "true"

@@ -82,7 +82,7 @@ def test_reading_ends_with_the_full_account(desk: Desk) -> None:
     assert not is_visible(screen, "pause")
     assert screen["ask"]["visible"]
     fill = screen["fill"]
-    assert max(fill["cached"]) <= fill["capacity"] == 512
+    assert fill["capacity"] == 512
     assert max(slots for _, slots in fill["history"]) <= 512
     assert sum(stage["share"] for stage in screen["latency"]) == pytest.approx(1)
 
@@ -167,7 +167,6 @@ def test_stopping_between_a_full_pot_and_its_account_tells_the_truth(desk: Desk)
     assert session.context.has_pot
     assert screen["fill"]["cycles"] == "compacted 1 time"
     assert screen["fill"]["history"][-1] == [session.context.num_read, max(session.context.pot.num_cached)]
-    assert screen["fill"]["cached"] == list(session.context.pot.num_cached)
 
 
 def test_stop_tells_at_once_and_again_when_it_has_ended(desk: Desk) -> None:
@@ -358,7 +357,8 @@ def test_the_small_models_memory_is_told_and_asked_for(tmp_path: Path) -> None:
         == session.context.pot.nbytes + small
         == session.plan.pot_bytes(len(TEXT)) + session.plan.speculator_bytes(len(TEXT))
     )
-    assert screen["fill"]["memory"].endswith(f", allocated once; {words.size(small)} for the small model's pot")
+    used = session.context.pot.nbytes + small
+    assert screen["numbers"]["memory"] == (words.size(used), f"of at most {words.size(session.plan.limit_bytes)}")
     account = desk.ask()["chat"][-1]
     record = desk.workspace.exchanges[-1].record
     assert (record["pot_bytes"], record["speculator_bytes"]) == (session.context.pot.nbytes, small)

@@ -408,13 +408,6 @@ def test_an_answer_that_ends_early_has_the_share_it_read(tmp_path: Path) -> None
     assert 0 < desk.workspace.exchanges[-1].record["share_read"] < 1
 
 
-def test_the_fill_tells_what_each_layer_holds(asked_desk: Desk) -> None:
-    fill = asked_desk.actions.restore(asked_desk.id)["fill"]
-    assert len(fill["cached"]) == len(fill["ranked"]) == len(fill["capacities"]) == 3
-    for cached, ranked, capacity in zip(fill["cached"], fill["ranked"], fill["capacities"], strict=True):
-        assert 0 < fill["fixed"] <= ranked <= cached <= capacity == fill["capacity"]
-
-
 def test_where_heads_have_slots_of_their_own_the_fill_tells_of_heads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -440,14 +433,14 @@ def test_fill_and_map_show_what_came_back_while_the_answer_is_written(tmp_path: 
     cached, held = [], []
     for patch in desk.actions.ask(desk.id, "When was it lit?", desk.form):
         if desk.workspace.view is not None and desk.workspace.view.lit and "fill" in patch:
-            cached.append(patch["fill"]["cached"])
+            cached.append(patch["fill"]["text"])
             held.append(desk.workspace.view.seen)
             assert patch["map"]["revision"] != revision
     assert cached
-    assert cached[0] != at_rest["fill"]["cached"]
+    assert cached[0] != at_rest["fill"]["text"]
     assert all(one is not seen for one in held)
     assert desk.workspace.view.seen is seen  # type: ignore[union-attr]
-    assert desk.actions.restore(desk.id)["fill"]["cached"] == at_rest["fill"]["cached"]
+    assert desk.actions.restore(desk.id)["fill"]["text"] == at_rest["fill"]["text"]
 
 
 # -- settings ----------------------------------------------------------------------------------------
