@@ -72,11 +72,19 @@
     const held = Math.floor(tile.length / od.CELL_BYTES), [remembered, outside, dropped] = heat.states;
     const isRead = (at) => at >= 0 && at < held && (tile[BYTES * at] & 15) !== S.UNREAD;
     const smooth = (plane, at) => {
-      let sum = 0, weight = 0;
-      for (const [near, counts] of [[at - 1, 1], [at, 2], [at + 1, 1]]) {
-        if (isRead(near)) [sum, weight] = [sum + counts * tile[plane * held + near], weight + counts];
+      let sum = 2 * tile[plane * held + at], weight = 2;
+      for (let near = at - 1; near <= at + 1; near += 2) {
+        if (isRead(near)) { sum += tile[plane * held + near]; weight++; }
       }
       return Math.sqrt(sum / (255 * weight)); // a few tokens of many are to be seen
+    };
+    const mixed = (host, kept) => {
+      let colour = 255 << 24;
+      for (let i = 0; i < 3; i++) {
+        const under = dropped[i] + (outside[i] - dropped[i]) * host;
+        colour |= Math.round(under + (remembered[i] - under) * kept) << (8 * i);
+      }
+      return colour;
     };
     for (let cell = 0; cell < count; cell++) {
       const at = Math.floor((from + cell) / ratio);
@@ -84,7 +92,7 @@
       if (!isRead(at)) continue;
       const kept = smooth(KEPT, at);
       pixels[to + cell] = flashes ? packed(heat.lit, Math.round(255 * kept))
-        : packed(between(between(dropped, outside, smooth(HOST, at)), remembered, kept));
+        : mixed(smooth(HOST, at), kept);
     }
   };
 

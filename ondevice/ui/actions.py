@@ -21,6 +21,7 @@ from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.ui import render
 from ondevice.ui.form import Form
+from ondevice.ui.progress import progress
 from ondevice.ui.render import Patch
 from ondevice.ui.running import Runner
 
@@ -64,7 +65,7 @@ class Actions:
     def pulse(self, visitor_id: object) -> Patch:
         """What moves while a step of reading goes on; nothing where none does."""
         workspace = self._runner.visitor(visitor_id).current
-        return render.pulse(workspace) if workspace.activity is Phase.READING else {}
+        return {"progress": progress(workspace)} if workspace.activity is Phase.READING else {}
 
     # -- the documents ---------------------------------------------------------------------------
 

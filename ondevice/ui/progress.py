@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ondevice import words
-from ondevice.serving.account import holdings
 from ondevice.serving.workspace import Phase, Workspace
 
 
@@ -17,12 +16,13 @@ def progress(workspace: Workspace) -> list[dict[str, Any]]:
 def numbers(workspace: Workspace) -> dict[str, tuple[str, str]]:
     """What is remembered, and the memory that takes under its ceiling: each a number and what it counts."""
     session, view = workspace.session, workspace.view
-    held = None if session is None or not session.context.has_pot else holdings(session, workspace.telemetry)
-    limit = f"of at most {words.size(held.limit_bytes)}" if held is not None and held.limit_bytes else "of memory"
-    num_bytes = 0 if held is None else held.pot_bytes + held.speculator_bytes + held.tier_bytes
+    host, most = (session.context.host, session.plan.limit_bytes) if session is not None else (None, 0)
     return {
         "remembered": (words.count(view.num_held if view is not None else 0), "tokens remembered"),
-        "memory": (words.size(num_bytes), limit),
+        "memory": (
+            words.size(workspace.pot_bytes + (host.nbytes if host is not None else 0)),
+            f"of at most {words.size(most)}" if most else "of memory",
+        ),
     }
 
 

@@ -19,7 +19,6 @@ from ondevice.pot.memory_pot import MemoryPot
 from ondevice.serving.conversation import start_of, without_images
 from ondevice.serving.exchanges import sources_panel
 from ondevice.serving.workspace import Phase, Workspace
-from ondevice.session.session import Session
 from ondevice.ui.composer import invitation, is_unread, waits_for
 from ondevice.ui.form import CONTROLS, element_id
 from ondevice.ui.progress import numbers, progress
@@ -77,11 +76,6 @@ def following(is_active: bool) -> Any:
 def reading(workspace: Workspace) -> Patch:
     """Patch of what changes while a document is read."""
     return {"progress": progress(workspace), **_at_work(workspace)}
-
-
-def pulse(workspace: Workspace) -> Patch:
-    """Patch of what moves within a step of reading."""
-    return {"progress": progress(workspace)}
 
 
 def answering(workspace: Workspace) -> Patch:

@@ -1,4 +1,4 @@
-"""The screen while a document is read: it moves within every step, tells one time, and is still when nothing is done."""
+"""The screen while a document is read: it moves within every step, tells one time, and is still at rest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ SERVED = {"reads_at_once": False}
 READ, LEFT = ".od-numbers [data-number=read] b", "#od-progress .od-bar:last-child .od-bar-detail"
 COLOURS = """(names) => { const map = document.querySelector(".od-map");
     const data = map.getContext("2d").getImageData(0, 12, map.width, 1).data, seen = [];
-    const inks = names.map((name) => ondevice.colour(map, name).match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16)));
+    const inks = names.map((name) => ondevice.colour(map, name).match(/[0-9a-f]{2}/gi).map((two) => parseInt(two, 16)));
     for (let x = 0; x < data.length; x += 4) {
         const far = inks.map((ink) => Math.max(...ink.map((value, i) => Math.abs(value - data[x + i]))));
         seen.push(names[far.findIndex((one) => one <= 6)] ?? "between");
@@ -77,7 +78,7 @@ def test_what_is_read_moves_within_a_step_and_at_least_every_two_seconds(
     numbers = [count for _, count in seen]
     assert numbers == sorted(numbers), "never back"
     assert any(count % POT.step_size for count in numbers), "within a step"
-    waits = [after - before for (before, _), (after, _) in zip(seen[1:], seen[2:], strict=False)]
+    waits = [after - before for (before, _), (after, _) in pairwise(seen[1:])]
     assert len(waits) > 4
     assert max(waits) < 2, waits
     monkeypatch.undo()
@@ -128,7 +129,7 @@ def test_three_numbers_and_three_states_tell_what_became_of_the_document(visit: 
     assert box["y"] + box["height"] <= 860, "on the first screen"
     states = page.evaluate(COLOURS, ["remembered", "outside", "lost-cell"])
     assert {"outside", "lost-cell", "between"} <= set(states)
-    assert sum(a != b for a, b in zip(states, states[1:], strict=False)) < len(states) / 4, "smooth, no noise"
+    assert sum(a != b for a, b in pairwise(states)) < len(states) / 4, "smooth, no noise"
     assert page.is_hidden(".od-whole")
     visit.grow_map()
     for part in ("[data-look=head]", ".od-layers", ".od-scale canvas", ".od-replay-note"):

@@ -28,6 +28,7 @@ from ondevice.serving.room import require_room
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.engine import Session
+from ondevice.telemetry.telemetry import Telemetry
 from ondevice.ui import render
 from ondevice.ui.actions import Actions
 from ondevice.ui.library_actions import LibraryActions
@@ -122,17 +123,50 @@ def test_the_forecast_is_a_measured_one_or_none(desk: Desk, monkeypatch: pytest.
 
     monkeypatch.setattr(Session, "resume", measured)
 
-    def said() -> list[str]:
-        patches = desk.actions.read(desk.id, desk.form)
-        return [patch["status"]["text"] for patch in patches if "status" in patch]
+    def told() -> list[float | None]:
+        patches = [patch for patch in desk.actions.read(desk.id, desk.form) if "progress" in patch]
+        reading = [patch for patch in patches if patch["status"]["phase"] == "reading"]
+        assert not any("about" in patch["status"]["text"] for patch in reading), "one forecast, at one place"
+        return [patch["progress"][1]["left"] for patch in reading]
 
-    first = said()
-    assert first[0] == "Reading.", "nothing is known before two passes"
-    told = f"Reading: about {words.forecast(num_tokens / 10)} on this machine."
-    assert told in first
-    assert said()[:2].count(told) == 1, "the last reading was measured"
+    first = told()
+    assert first[:2] == [None, pytest.approx((num_tokens - 20) / 10)], "nothing is known before a pass"
+    assert first[-1] == 0
+    assert told()[0] == pytest.approx(num_tokens / 10), "the last reading was measured"
     other = replace(CONFIG, pot=replace(CONFIG.pot, num_kept=CONFIG.pot.num_kept - 8))
     assert desk.jobs.speeds.seconds(desk.jobs.engine.loaded, other, 100) is None, "other settings, another speed"
+
+
+def test_the_forecast_goes_over_from_the_last_reading_to_this_one_within_a_tenth(desk: Desk) -> None:
+    workspace, total = desk.workspace, desk.workspace.num_tokens
+    workspace.forecast = 100.0
+    assert workspace.seconds_left == pytest.approx(100.0)
+    for part, expected in ((0.05, 0.95 * 150), (0.1, 0.9 * 200), (0.5, 0.5 * 200)):  # it is half as fast as the last
+        num_read = round(part * total)
+        workspace.telemetry = Telemetry()
+        workspace.telemetry.apply(TokensRead(num_read, total, num_read, 1, 200 * num_read / total, (1,), 512))
+        assert workspace.seconds_left == pytest.approx(expected, rel=0.01)
+
+
+def test_a_step_of_reading_tells_layer_by_layer_how_far_it_is(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, forward = list[int](), desk.engine.decoder.forward
+
+    def watched(*args: Any, is_stopped: Any = None, **options: Any) -> Any:
+        def poll() -> bool:
+            is_ended = is_stopped()
+            patch = desk.actions.pulse(desk.id)
+            seen.append(patch["progress"][1]["done"])
+            return bool(is_ended)
+
+        return forward(*args, is_stopped=poll if is_stopped is not None else None, **options)
+
+    monkeypatch.setattr(desk.engine.decoder, "forward", watched)
+    assert desk.actions.pulse(desk.id) == {}, "nothing moves"
+    desk.read()
+    assert seen == sorted(seen)
+    assert len({*seen}) > 0.6 * len(seen), "every layer counts"
+    assert seen[-1] < len(TEXT), "and none before it is done"
+    assert desk.actions.pulse(desk.id) == {}
 
 
 def test_pause_keeps_what_was_read_and_resume_reads_the_rest(desk: Desk) -> None:
