@@ -6,13 +6,12 @@
   const od = window.ondevice;
   const S = od.STATE;
   const STOPS = 6, WEAKEST = 64; // colours of the scale; the byte of 0.1 % of the heads, four decades being 0..255
-  const BYTES = 2, KEPT = 2, HOST = 5; // of a cell, before one of what is kept, and one for every layer
+  const BYTES = 2, KEPT = 2, HOST = 4; // of a cell, before one of what is kept, and one for every layer
   const LEGEND_CELLS = 96;
 
   /** What can be laid over the field, in the order of the bytes of ondevice/serving/token_map.py. */
   od.LAYERS = [
     { name: "novel", text: "kept for being new", most: 1 },
-    { name: "sink", text: "always kept", most: 1 },
     { name: "host", text: "waits in host memory", most: 0.5 },
     { name: "pruned", text: "pruned on the way", most: 0.7 },
     { name: "skipped", text: "skipped", most: 0.7 },

@@ -3,7 +3,7 @@
 (() => {
   "use strict";
   const od = window.ondevice;
-  const TILE = 8192; // cells of one request: 66 kB
+  const TILE = 8192; // cells of one request: 57 kB
   const KEPT_TILES = 48, PAUSE_MS = 110; // between two requests for the same tile: below ten a second
   const RETRY_MS = 1000, LONGEST_MS = 30_000; // a request that failed is made again, later each time
 

@@ -1,6 +1,6 @@
 """The token map's cells: what became of each token of a document, for any stretch of it, at any size of cell.
 
-A cell stands for a run of neighbouring tokens and takes eight bytes, so that a screen full of cells is a few kilobytes
+A cell stands for a run of neighbouring tokens and takes seven bytes, so that a screen full of cells is a few kilobytes
 whether it shows a page or a document of a million tokens. The drawing is in assets/token_map.js.
 """
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ondevice.telemetry.provenance import Provenance
 from ondevice.telemetry.retention_history import STEPS_PERCENT, RetentionHistory
 
-MAX_CELLS = 8_192  # of one answer to the browser: 66 kB
+MAX_CELLS = 8_192  # of one answer to the browser: 57 kB
 _DECADES = 4  # that the second byte of a cell spans
 
 
@@ -37,7 +37,6 @@ _KEPT_STATES = (State.KEPT, State.NOVEL, State.RECENT, State.SINK)
 # What can be laid over the field, in the order of their bytes; the names are those of assets/map_layers.js.
 LAYERS = {
     "novel": State.NOVEL,
-    "sink": State.SINK,
     "host": State.IN_HOST,
     "pruned": State.PRUNED,
     "skipped": State.SKIPPED,

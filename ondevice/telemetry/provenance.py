@@ -142,7 +142,6 @@ class Provenance:
         host = self.in_host[1] - self.in_host[0]
         return {
             "novel": len(self.novel),
-            "sink": min(self.num_sinks, self.num_positions),
             "host": host,
             "pruned": int(pruned),
             "skipped": int(skipped),

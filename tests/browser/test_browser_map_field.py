@@ -228,7 +228,7 @@ def test_the_map_and_its_controls_are_accessible(program: Any, url: str, scheme:
             """
             const panel = rgb(getComputedStyle(document.querySelector("#od-map .od-panel")).backgroundColor), bad = [];
             const map = document.querySelector(".od-map");
-            for (const name of ["novel", "sink", "host", "pruned", "skipped"]) {
+            for (const name of ["novel", "host", "pruned", "skipped"]) {
                 const hex = ondevice.colour(map, `layer-${name}`).match(/[0-9a-f]{2}/gi);
                 const ink = hex.map((v) => parseInt(v, 16));
                 if (contrast(ink, panel) < 3) bad.push([name, contrast(ink, panel)]);
