@@ -35,6 +35,7 @@ class TokenView:
         document: its number; a view of another reading of it keeps that.
         history: the distillations of this reading; empty for a pot from disk.
         seen: the pot as of the last event; None before anything was read.
+        num_held: document tokens that some head holds there.
         number: of this view; a new reading gets a new one.
         method: by which the pot is thinned out; the usual one before anything was read.
         revision: changes whenever cells may have changed.
@@ -46,17 +47,13 @@ class TokenView:
         self.document = next(_documents) if document is None else document
         self.history = RetentionHistory()
         self.seen: Provenance | None = None
+        self.num_held = 0
         self.method = PotConfig().method
         self.lit: tuple[tuple[int, int], ...] = ()
         self._at_rest: Provenance | None = None  # before the answer that is being written
         self._replay: tuple[int, dict[str, Any]] = 0, {}
         self.number = next(_revisions)
         self.revision = next(_revisions)
-
-    @property
-    def num_held(self) -> int:
-        """Document tokens that some head holds now."""
-        return 0 if self.seen is None else len(self.seen.held(0, self.tokens.num_tokens)[0])
 
     def replay(self) -> dict[str, Any]:
         """The history as `history_record`, made again only if a distillation has come in between."""
@@ -75,7 +72,8 @@ class TokenView:
         """The answer has ended, and the pot is as it was before."""
         self.lit = ()
         if self._at_rest is not None:
-            self.seen, self._at_rest, self.revision = self._at_rest, None, next(_revisions)
+            self._see(self._at_rest)
+            self._at_rest = None
 
     def apply(self, event: Event, session: Session) -> None:
         """Take in an event of a reading, while the engine waits for the next one to be asked for."""
@@ -144,7 +142,11 @@ class TokenView:
         return ""
 
     def _show(self, seen: Provenance, session: Session) -> None:
-        self.seen, self.method = seen, session.context.config.pot.method
+        self.method = session.context.config.pot.method
+        self._see(seen)
+
+    def _see(self, seen: Provenance) -> None:
+        self.seen, self.num_held = seen, len(seen.held(0, seen.num_positions)[0])
         self.revision = next(_revisions)
 
 
