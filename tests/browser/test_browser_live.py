@@ -69,17 +69,17 @@ def test_what_is_read_moves_within_a_step_and_at_least_every_two_seconds(
     visit.open_sample()
     slow_layers(monkeypatch, 0.9)  # a step of three layers takes longer than anything may stand still
     visit.page.click("#od-read")
-    began, seen = time.monotonic(), [(time.monotonic(), 0)]
-    while time.monotonic() - began < 12:
+    seen = [(time.monotonic(), 0)]
+    while len(seen) < 10:
         now = number(visit.text(READ) or "0")
         if now != seen[-1][1]:
             seen.append((time.monotonic(), now))
+        assert time.monotonic() < seen[-1][0] + 30, "it stands still"
         visit.page.wait_for_timeout(50)
     numbers = [count for _, count in seen]
     assert numbers == sorted(numbers), "never back"
     assert any(count % POT.step_size for count in numbers), "within a step"
     waits = [after - before for (before, _), (after, _) in pairwise(seen[1:])]
-    assert len(waits) > 4
     assert max(waits) < 2, waits
     monkeypatch.undo()
     visit.state("read")
