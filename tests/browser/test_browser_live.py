@@ -67,7 +67,7 @@ def test_what_is_read_moves_within_a_step_and_at_least_every_two_seconds(
     visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     visit.open_sample()
-    slow_layers(monkeypatch, 0.9)  # a step of three layers takes longer than anything may stand still
+    slow_layers(monkeypatch, 0.75)  # a step of three layers takes longer than anything may stand still
     visit.page.click("#od-read")
     seen = [(time.monotonic(), 0)]
     while len(seen) < 10:
@@ -132,10 +132,10 @@ def test_three_numbers_and_three_states_tell_what_became_of_the_document(visit: 
     assert sum(a != b for a, b in pairwise(states)) < len(states) / 4, "smooth, no noise"
     assert page.is_hidden(".od-whole")
     visit.grow_map()
-    for part in ("[data-look=head]", ".od-layers", ".od-scale canvas", ".od-replay-note"):
+    for part in ("[data-look=head]", ".od-layers", ".od-scale canvas"):
         assert page.is_hidden(part), "for experts alone"
     page.click("[data-map=experts]")
-    for part in ("[data-look=head]", ".od-layers", ".od-scale canvas", ".od-replay-note"):
+    for part in ("[data-look=head]", ".od-layers", ".od-scale canvas"):
         assert page.is_visible(part)
     assert page.is_hidden(".od-states")
 
