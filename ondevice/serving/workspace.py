@@ -145,10 +145,7 @@ class Workspace:
 
     @property
     def seconds_left(self) -> float | None:
-        """The one forecast of the reading under way; None while no speed is known.
-
-        It begins with the speed of the last such reading, and after a tenth it is that of this one alone.
-        """
+        """Forecast by the speed of the last such reading, after a tenth by this one's alone; None: none is known."""
         total, telemetry = max(self.num_tokens, 1), self.telemetry
         known = [] if self.forecast is None else [self.forecast / total]
         if telemetry.tokens_per_second:

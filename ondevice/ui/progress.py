@@ -17,12 +17,10 @@ def numbers(workspace: Workspace) -> dict[str, tuple[str, str]]:
     """What is remembered, and the memory that takes under its ceiling: each a number and what it counts."""
     session, view = workspace.session, workspace.view
     host, most = (session.context.host, session.plan.limit_bytes) if session is not None else (None, 0)
+    num_bytes = workspace.pot_bytes + (host.nbytes if host is not None else 0)
     return {
         "remembered": (words.count(view.num_held if view is not None else 0), "tokens remembered"),
-        "memory": (
-            words.size(workspace.pot_bytes + (host.nbytes if host is not None else 0)),
-            f"of at most {words.size(most)}" if most else "of memory",
-        ),
+        "memory": (words.size(num_bytes), f"of at most {words.size(most)}" if most else "of memory"),
     }
 
 

@@ -226,8 +226,7 @@ def _wire_settings(screen: Screen) -> None:
 def detached(steps: Iterator[_T], pulse: Callable[[], _T]) -> Iterator[_T]:
     """The same values, from a thread of their own, which runs to the end also where this generator is closed.
 
-    Where none comes for `PULSE_SECONDS`, `pulse()` is given. What `steps` raises is raised here, as long as a page
-    watches.
+    Where none comes for `PULSE_SECONDS`, `pulse()` is given. Errors of `steps` are raised here while a page watches.
     """
     made: queue.SimpleQueue[tuple[str, _T | BaseException | None]] = queue.SimpleQueue()
     is_watched = threading.Event()
