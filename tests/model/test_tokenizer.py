@@ -121,7 +121,7 @@ def test_odd_text_comes_back_byte_for_byte(tokenizer: Tokenizer, text: str) -> N
 IN_VOCABULARY = st.characters(max_codepoint=0x3FFFF, exclude_characters="\x04\x06\x13\x14\x16\x1d", codec="utf-8")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(text=st.text(IN_VOCABULARY))
 @example("<|im_end|>")
 def test_any_text_comes_back_without_control_tokens(text: str) -> None:
