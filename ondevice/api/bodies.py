@@ -22,8 +22,10 @@ async def json_body(request: Request) -> dict[str, Any]:
         raise ApiError(415, "request", "The body is not called JSON", "Send Content-Type: application/json.")
     try:
         data = json.loads(body)
+        json.dumps(data, ensure_ascii=False).encode()  # no reply and no file can hold half of a surrogate pair
     except (ValueError, RecursionError):
-        raise ApiError(400, "request", "The body is not JSON") from None
+        fix = "Send UTF-8, with no half of a surrogate pair in it."
+        raise ApiError(400, "request", "The body is not JSON", fix) from None
     if not isinstance(data, dict):
         raise ApiError(400, "request", "The body is not a JSON object")
     return data
