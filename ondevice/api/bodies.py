@@ -24,8 +24,7 @@ async def json_body(request: Request) -> dict[str, Any]:
         data = json.loads(body)
         json.dumps(data, ensure_ascii=False).encode()  # no reply and no file can hold half of a surrogate pair
     except (ValueError, RecursionError):
-        fix = "Send UTF-8, with no half of a surrogate pair in it."
-        raise ApiError(400, "request", "The body is not JSON", fix) from None
+        raise ApiError(400, "request", "The body is not JSON", "Send UTF-8, without half a surrogate pair.") from None
     if not isinstance(data, dict):
         raise ApiError(400, "request", "The body is not a JSON object")
     return data

@@ -53,7 +53,7 @@ def found(tokens: DocumentTokens, words: str, cursor: int = 0) -> dict[str, Any]
         DocumentError: there are no words, or too many.
     """
     if not words.split() or len(words) > _MOST_WORDS:
-        what = f"There is {'more' if words.split() else 'nothing'} to find"
+        what = f"There is {'too much' if words.split() else 'nothing'} to find"
         raise DocumentError(what, fix=f"Give some words, at most {_MOST_WORDS:,} characters.")
     pattern = re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
     first, count, places = max(cursor, 0), 0, list[dict[str, Any]]()

@@ -98,7 +98,7 @@ def test_words_are_found_in_any_case_and_over_lines(tools: Tools) -> None:
     assert (rest["count"], len(rest["found"]), "next_cursor" in rest) == (51, 11, False)
     assert tools.find(document, "ship") == {"count": 0, "found": []}
     assert tools.find(document, "the lamp was", -45) == first
-    for words, says in ((" ", "nothing to find"), ("lamp " * 201, "more to find.*at most 1,000")):
+    for words, says in ((" ", "nothing to find"), ("lamp " * 201, "too much to find.*at most 1,000")):
         with pytest.raises(DocumentError, match=says):
             tools.find(document, words)
 

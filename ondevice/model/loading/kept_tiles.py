@@ -54,21 +54,17 @@ class Kept:
 
 def kept_header(path: Path) -> GgufFile | None:
     """The header of a file, its lists left empty; None: it is not kept, or not whole."""
-    folder = _intact(path)
     with suppress(OSError, ValueError, KeyError, TypeError):
-        if folder is not None:
-            fields, tensors = json.loads((folder / _HEADER).read_bytes())
-            named = (GgufTensor(**one | {"shape": tuple(one["shape"])}) for one in tensors)
-            return GgufFile(b"", fields, tuple(named))
+        fields, tensors = json.loads((_intact(path) / _HEADER).read_bytes())
+        named = (GgufTensor(**one | {"shape": tuple(one["shape"])}) for one in tensors)
+        return GgufFile(b"", fields, tuple(named))
     return None
 
 
 def kept(path: Path) -> Kept | None:
     """Products that are kept of a file; None: they are not there, or not whole."""
-    folder = _intact(path)
-    if folder is None:
-        return None
     with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError):
+        folder = _intact(path)
         index: dict[str, list[list[int]]] = json.loads((folder / _INDEX).read_bytes())
         # Copied where it is written to, which nobody does; read-only memory torch would warn of.
         tiles = torch.from_numpy(np.memmap(folder / _TILES, np.uint8, "c"))
@@ -123,10 +119,12 @@ def _drop_stale(cache: Path, path: str) -> None:
             remove_folders(folder)
 
 
-def _intact(path: Path) -> Path | None:
-    """The whole folder of a model file; None where there is none, or what was made of another file stands there."""
+def _intact(path: Path) -> Path:
+    """The whole folder of a model file; raises OSError where there is none, or what was made of another file."""
     folder = intact_folder(_folder_of(path))
-    return folder if folder is not None and source_of(folder).get(_NAME) == folder.name else None
+    if folder is None or source_of(folder).get(_NAME) != folder.name:
+        raise FileNotFoundError
+    return folder
 
 
 def _folder_of(path: Path) -> str:
