@@ -16,10 +16,9 @@ def lfm2_layers(model: Any) -> list[Layer]:
     config, body = model.config, model.model
     layers = list[Layer]()
     for layer in body.layers:
-        halves = _halves(layer)
+        halves = lfm2_halves(layer)
         if not layer.is_attention_layer:
-            sizes = {"conv": (None, (config.hidden_size, config.conv_L_cache))}
-            layers.append(ConvLayer(**halves, mix=mixer_of(layer.conv, "past_key_values"), sizes=sizes))
+            layers.append(conv_layer(layer, config, halves))
             continue
         attn = layer.self_attn
         layers.append(
@@ -35,7 +34,14 @@ def lfm2_layers(model: Any) -> list[Layer]:
     return layers
 
 
-def _halves(layer: Any) -> dict[str, Any]:
+def conv_layer(layer: Any, config: Any, halves: dict[str, Any]) -> ConvLayer:
+    """A layer with a gated short convolution."""
+    sizes = {"conv": (None, (config.hidden_size, config.conv_L_cache))}
+    return ConvLayer(**halves, mix=mixer_of(layer.conv, "past_key_values"), sizes=sizes)
+
+
+def lfm2_halves(layer: Any) -> dict[str, Any]:
+    """Norms before both halves of a layer, and its feed-forward network."""
     mlp = layer.feed_forward
     return {
         "input_norm": norm_of(layer.operator_norm),
