@@ -82,9 +82,9 @@ class AttentionLayer(Layer):
     """A layer whose keys and values lie in the pot.
 
     `qkv` gives (..., (num_heads + 2 * num_kv_heads) * head_dim); where it `is_gated`, twice as many rows for each query
-    head: its query, and what its output is multiplied by, after a sigmoid. `head_gate` gives one such number a query head,
-    (..., num_heads). `turn` is its RoPE. `sliding_window` limits
-    attention to that many last positions. `softcap` caps its scores.
+    head: its query, and what its output is multiplied by, after a sigmoid. `head_gate` gives one such number a query
+    head, (..., num_heads). `turn` is its RoPE. `sliding_window` limits attention to that many last positions. `softcap`
+    caps its scores.
     """
 
     qkv: Op
