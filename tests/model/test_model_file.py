@@ -250,14 +250,14 @@ def test_a_hub_that_nobody_answers_for_is_given_up_in_three_seconds_for_all(monk
     monkeypatch.setattr(hub.socket, "create_connection", connect)
     monkeypatch.setattr(hub, "_unreached_at", -hub._SAME_SECONDS)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub, "getproxies", lambda: {"https": "proxy.example:3128"})
+    monkeypatch.setattr(hub, "getproxies", lambda: {"all": "socks5://proxy.example:1080"})
     started = time.monotonic()
     for name in ("nobody/one", "nobody/two", "nobody/three"):
         with pytest.raises(ModelError, match="hub cannot be reached"):
             hub.fetch(HubRepository(name), silent)
     assert hub._REACH_SECONDS <= 3
     assert time.monotonic() - started < 20, "the machine may be busy, but nobody waited for the name"
-    assert asked == [("proxy.example", 3128)]
+    assert asked == [("proxy.example", 1080)]
     hangs.set()
 
 

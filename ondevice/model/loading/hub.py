@@ -83,8 +83,8 @@ def require_reachable(where: str) -> None:
     if constants.is_offline_mode():
         raise ModelDownloadError("The hub is switched off (HF_HUB_OFFLINE)", where=where)
     address = urlsplit(constants.ENDPOINT)
-    proxy = None if proxy_bypass(address.hostname or "") else getproxies().get(address.scheme)
-    if proxy:  # which looks the name up by itself
+    proxies = {} if proxy_bypass(address.hostname or "") else getproxies()
+    if proxy := proxies.get(address.scheme) or proxies.get("all"):  # it looks the name up by itself
         address = urlsplit(proxy if "//" in proxy else f"//{proxy}")
     port = address.port or (443 if address.scheme == "https" else 80)
     if monotonic() - _unreached_at > _SAME_SECONDS:
