@@ -15,8 +15,7 @@ from ondevice.errors import ModelError
 from ondevice.model.families.common import complete_plain
 from ondevice.model.families.fusing import norm_of, weight_of
 from ondevice.model.families.gemma import complete_gemma3, gemma2_layers, gemma3_layers
-from ondevice.model.families.lfm2 import lfm2_layers
-from ondevice.model.families.lfm3 import lfm3_layers
+from ondevice.model.families.lfm import lfm2_layers, lfm3_layers
 from ondevice.model.families.llama import llama_layers
 from ondevice.model.families.parts import Layer, ModelParts
 from ondevice.model.families.phi3 import phi3_layers
