@@ -24,7 +24,7 @@ def stored(row: CatalogueModel) -> Path | None:
 
 
 def choices(suited: Iterable[Recommendation]) -> list[Recommendation]:
-    """What `auto` tries, in this order: models that are here, then those that are fetched, each in the order given.
+    """Models in the order that `auto` tries: those that are here, then those that are fetched, each as in `suited`.
 
     A download is no surprise then. The smallest one counts as fetched: it came with a set-up, not as somebody's choice.
     """
