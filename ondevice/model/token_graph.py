@@ -150,7 +150,8 @@ class TokenGraph:
 def suits(parts: ModelParts, rotary: Rotary) -> bool:
     """True if a model has nothing that `TokenGraph` leaves out, or that a graph may not hold."""
     is_plain = not parts.has_state and all(
-        len(layer.linears) == 4 and not layer.is_gated and layer.turn is parts.rotary for layer in parts.layers
+        len(layer.linears) == 4 and not layer.is_gated and layer.head_gate is None and layer.turn is parts.rotary
+        for layer in parts.layers
     )
     return is_plain and parts.attention_softcap is None and rotary.dim == parts.head_dim
 

@@ -344,6 +344,15 @@ def test_end_ids_come_from_tokenizer_and_generation_config() -> None:
     assert Tokenizer(backend, eos_ids=[7]).eos_ids == {7, 258, 259}  # <|im_end|> and <|endoftext|>
 
 
+def test_a_token_of_a_text_ends_no_answer_whatever_it_is_called() -> None:
+    hf: Any = byte_tokenizer()._hf
+    hf.backend_tokenizer.add_tokens([AddedToken("</s>", special=False, normalized=False)])  # HTML's, as Gemma 3 has it
+    assert Tokenizer(hf).eos_ids == {258, 259}
+    other: Any = byte_tokenizer()._hf
+    other.backend_tokenizer.add_special_tokens([AddedToken("</s>", special=True, normalized=False)])
+    assert Tokenizer(other).eos_ids == {258, 259, 260}
+
+
 def test_truncation_stored_with_a_tokenizer_does_not_shorten_documents() -> None:
     hf: Any = byte_tokenizer()._hf
     spec = json.loads(hf.backend_tokenizer.to_str())

@@ -15,7 +15,7 @@ from ondevice.errors import ModelError
 from ondevice.model.families.common import complete_plain
 from ondevice.model.families.fusing import norm_of, weight_of
 from ondevice.model.families.gemma import complete_gemma3, gemma2_layers, gemma3_layers
-from ondevice.model.families.lfm2 import lfm2_layers
+from ondevice.model.families.lfm import lfm2_layers, lfm3_layers
 from ondevice.model.families.llama import llama_layers
 from ondevice.model.families.parts import Layer, ModelParts
 from ondevice.model.families.phi3 import phi3_layers
@@ -59,6 +59,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "qwen3_5_text": Family(qwen3_5_layers, is_centred=True, gguf="qwen35"),
     "lfm2": Family(lfm2_layers, norm="embedding_norm", gguf="lfm2"),
+    "lfm3": Family(lfm3_layers, norm="embedding_norm"),
 }
 # Checkpoints that see pictures, too: their text model is loaded alone, of this family where they name none.
 _SEEING = {"qwen3_5": "qwen3_5_text", "gemma3": "gemma3_text", "mistral3": "mistral"}

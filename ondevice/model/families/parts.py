@@ -82,8 +82,9 @@ class AttentionLayer(Layer):
     """A layer whose keys and values lie in the pot.
 
     `qkv` gives (..., (num_heads + 2 * num_kv_heads) * head_dim); where it `is_gated`, twice as many rows for each query
-    head: its query, and what its output is multiplied by, after a sigmoid. `turn` is its RoPE. `sliding_window` limits
-    attention to that many last positions. `softcap` caps its scores.
+    head: its query, and what its output is multiplied by, after a sigmoid. `head_gate` gives one such number a query
+    head, (..., num_heads). `turn` is its RoPE. `sliding_window` limits attention to that many last positions. `softcap`
+    caps its scores.
     """
 
     qkv: Op
@@ -96,6 +97,7 @@ class AttentionLayer(Layer):
     q_norm: RMSNorm | None = None
     k_norm: RMSNorm | None = None
     is_gated: bool = False
+    head_gate: Op | None = None
     query_scale: QueryScale | None = None
     sliding_window: int | None = None
     softcap: float | None = None

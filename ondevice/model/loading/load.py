@@ -172,21 +172,26 @@ def _from_catalogue(row: CatalogueModel, wish: _Wish) -> LoadedModel:
 
 
 def _load_best(wish: _Wish) -> LoadedModel:
-    """The best model of the catalogue that can be had and fits; a notice says why not a better one.
+    """The best model of the catalogue that is here, else the best that can be had; a notice says why not a better one.
 
     Raises:
         ModelError: not even the smallest can be had.
     """
-    problem, failed = "", list[ModelError]()
-    for one in recommendations_for(wish.device):
+    suited, failed = list(recommendations_for(wish.device)), list[ModelError]()
+    better = suited[0].model
+    for one in stored.choices(suited):
         quantization = wish.quantization if one.quantization == "none" else one.quantization
         try:
             loaded = _load(one.model.name, replace(wish, quantization=quantization))
         except ModelError as error:
-            problem = problem or f"{one.model.title} would suit this machine better. {error.text()}"
+            better = better if failed else one.model
             failed.append(error)
             continue
-        return replace(loaded, notice=" ".join(text for text in (loaded.notice, problem) if text))
+        if one.model is better:
+            return loaded
+        why = failed[0].what if failed else f"`ondevice models fetch {better.name}` brings it"
+        notice = f"{loaded.name} is used, though {better.title} would suit this machine better: {why}."
+        return replace(loaded, notice=" ".join(text for text in (loaded.notice, notice) if text))
     raise failed[-1]
 
 
