@@ -106,18 +106,10 @@ def model_parts(model: Any) -> ModelParts:
         vocab_size=config.vocab_size,
         max_positions=config.max_position_embeddings,
         logit_softcap=getattr(config, "final_logit_softcapping", None),
-        device=_device_of(model, "model.embed_tokens"),
-        devices=tuple(_device_of(model, f"model.layers.{index}") for index in range(len(body.layers))),
+        device=_device_of(model),
     )
 
 
-def _device_of(model: Any, name: str) -> torch.device:
-    """The device of a part: by accelerate's device map, else that of its weights.
-
-    Packed weights are no parameters; they lie where the norms do.
-    """
-    placed = getattr(model, "hf_device_map", None) or {}
-    if len(set(placed.values())) > 1 and name in placed:
-        return torch.device(placed[name])
-    own = next(model.get_submodule(name).parameters(), None)
-    return next(model.parameters()).device if own is None else own.device
+def _device_of(model: Any) -> torch.device:
+    """The device of its weights. Packed ones are no parameters; they lie where the norms do."""
+    return next(model.parameters()).device

@@ -16,7 +16,6 @@ import torch
 
 from ondevice.config import DEFAULT_MODEL, DeviceName, DtypeName, Quantization
 from ondevice.errors import ModelError
-from ondevice.machine.memory import free_memory_bytes
 from ondevice.model.families import family_name
 from ondevice.model.loading import catalogue, gguf_packed, hub, outline, pretrained, stored
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel, HubRepository
@@ -33,7 +32,6 @@ from ondevice.model.loading.placement import (
     require_memory,
 )
 from ondevice.model.loading.progress import Progress, silent
-from ondevice.model.loading.spread import device_map, free_of_all
 from ondevice.model.tokenizer import Tokenizer
 
 MODEL_VARIABLE = "ONDEVICE_MODEL"  # what `auto` takes, for those who have decided once and for all
@@ -243,21 +241,14 @@ def _from_folder(folder: Path, name: str, wish: _Wish, notice: str = "") -> Load
     device, tokenizer = wish.device, pretrained.load_tokenizer(folder)
     if wish.is_outline:
         model, device = outline.folder_outline(checkpoint, dtype), outline.META
-    elif form.bits is not None or (
-        form.is_int4 and (len(free_of_all(device)) < 2 or form.num_bytes <= free_memory_bytes(device))
-    ):
+    elif form.bits is not None or form.is_int4:
         require_memory(form.num_bytes, device, form.weights)
         report = partial(wish.report, f"Loading {name}, weights in {form.bits or 4} bits")
         model = pretrained.load_rounded_weights(checkpoint, device, form.bits, report)
-    else:  # over several GPUs the layers' own modules multiply
-        form = replace(form, is_int4=False)
-        places, free = None, free_of_all(device)
-        if len(free) > 1 and form.num_bytes > free_memory_bytes(device):
-            places = device_map(outline.folder_outline(checkpoint, dtype), form.num_bytes, free)
-        else:
-            require_memory(form.num_bytes, device, form.weights)
+    else:
+        require_memory(form.num_bytes, device, form.weights)
         wish.report(f"Loading {name}", None)
-        model = pretrained.load_weights(checkpoint, device, dtype, form.weights, places)
+        model = pretrained.load_weights(checkpoint, device, dtype, form.weights)
     return _finished(model, tokenizer, name, device, dtype, form, checkpoint.fingerprint(), notice)
 
 
