@@ -63,7 +63,7 @@ class Actions:
         return self._runner.page(self._runner.visitor(visitor_id))
 
     def pulse(self, visitor_id: object) -> Patch:
-        """What moves while a step of reading goes on; nothing where none does."""
+        """Patch of what moves while a step of reading goes on; nothing where none does."""
         workspace = self._runner.visitor(visitor_id).current
         return {"progress": progress(workspace)} if workspace.activity is Phase.READING else {}
 
