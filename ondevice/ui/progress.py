@@ -14,7 +14,7 @@ def progress(workspace: Workspace) -> list[dict[str, Any]]:
 
 
 def numbers(workspace: Workspace) -> dict[str, tuple[str, str]]:
-    """What is remembered, and the memory that takes under its ceiling: each a number and what it counts."""
+    """Tokens that are remembered, and the memory that takes under its ceiling: each a number and what it counts."""
     session, view = workspace.session, workspace.view
     host, most = (session.context.host, session.plan.limit_bytes) if session is not None else (None, 0)
     num_bytes = workspace.pot_bytes + (host.nbytes if host is not None else 0)
