@@ -24,7 +24,11 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 _INDEX = "model.safetensors.index.json"
 _FETCH_AGAIN = "Fetch the model again: the download was probably cut short."
 # Beginnings of names in checkpoints that see pictures, too, and in the text model alone, by and by.
-TEXT_NAMES = {r"^language_model\.": "", r"^model\.language_model\.": "model."}
+TEXT_NAMES = {
+    r"^language_model\.": "",
+    r"^model\.language_model\.": "model.",
+    r"\.self_attn\.gate_proj\.": ".self_attn.g_proj.",  # of LFM3
+}
 # Bytes for a weight that bitsandbytes quantises; 4-bit adds one float32 scale for 64 weights.
 _QUANTIZED_BYTES = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
 
