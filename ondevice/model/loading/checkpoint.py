@@ -23,7 +23,7 @@ PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 _INDEX = "model.safetensors.index.json"
 _FETCH_AGAIN = "Fetch the model again: the download was probably cut short."
-# Beginnings of names in checkpoints that see pictures, too, and in the text model alone, by and by.
+# Names as files hold them, of checkpoints that see pictures, too, and those of the text model alone, by and by.
 TEXT_NAMES = {
     r"^language_model\.": "",
     r"^model\.language_model\.": "model.",
