@@ -135,8 +135,9 @@ def account(answer: AnswerFinished, held: Holdings) -> str:
     """The account under an answer: where every token of the document is, and what the answer took."""
     ledger, so_far = answer.ledger, ""
     if ledger.tokens_unread:
-        so_far = f"{_found_early(answer)} {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens. "
-    parts = [*unfounded(answer), *recalled(answer, held.unit), ledger_line(ledger, held)]
+        early = "From a search of the whole text, after reading" if _is_found(answer) else "Answered after"
+        so_far = f"{early} {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens. "
+    parts = [*said_otherwise(answer), *unfounded(answer), *recalled(answer, held.unit), ledger_line(ledger, held)]
     if answer.share_read < 1:
         parts.append(f"{share(answer.share_read, 1.0)} of the pot read for a token")
     if answer.num_overwritten:
@@ -144,6 +145,21 @@ def account(answer: AnswerFinished, held: Holdings) -> str:
     parts += [_took(answer)] if answer.ttft_seconds else []
     parts += _remembered(answer)
     return so_far + _REASONS[answer.stop_reason] + " · ".join(parts)
+
+
+def summary(answer: AnswerFinished, *, is_again: bool = False) -> str:
+    """The one line under an answer: why it ended, how much of the document it is from, and the time that it took."""
+    ledger = answer.ledger
+    if ledger.tokens_unread:
+        where = "a search of the whole text" if _is_found(answer) else "the beginning"
+        used = f"From {where}: {share(ledger.tokens_read, ledger.tokens_total)} was read"
+    elif ledger.tokens_skipped:
+        used = f"{share(ledger.tokens_read, ledger.tokens_total)} of the document was read"
+    else:
+        used = f"All of the document was {'used' if ledger.tokens_kept == ledger.tokens_total else 'read'}"
+    again = ", and the question answered again" if is_again else ""
+    took = f" {duration(answer.seconds)}" if answer.seconds else ""
+    return f"{_REASONS[answer.stop_reason]}{used}{again}.{took}"
 
 
 def compared(earlier: str, sources: Sequence[Source], text: str, unit: str) -> str:
@@ -154,9 +170,8 @@ def compared(earlier: str, sources: Sequence[Source], text: str, unit: str) -> s
     return f"In place of the answer before all was read: “{earlier}”{where}. Either may be wrong: compare them."
 
 
-def _found_early(answer: AnswerFinished) -> str:
-    is_found = answer.recalled is not None and answer.recalled.is_text
-    return "From a search of the whole text, after reading" if is_found else "Answered after"
+def _is_found(answer: AnswerFinished) -> bool:
+    return answer.recalled is not None and answer.recalled.is_text
 
 
 def account_rows(answer: AnswerFinished, held: Holdings) -> list[tuple[str, str]]:
@@ -240,6 +255,11 @@ def _tier(held: Holdings) -> str:
 def unfounded(answer: AnswerFinished) -> list[str]:
     """The line for what the answer says and the document does not, where there is such a thing."""
     return [f"Not found in the document: {', '.join(answer.unfounded)}"] if answer.unfounded else []
+
+
+def said_otherwise(answer: AnswerFinished) -> list[str]:
+    """The lines for what passages say in place of sentences of the answer."""
+    return [f"The document says: “{' '.join(one.text.split())}”" for one in answer.citations if not one.agrees]
 
 
 def recalled(answer: AnswerFinished, unit: str) -> list[str]:

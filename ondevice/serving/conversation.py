@@ -95,13 +95,14 @@ class Answer:
         self._show(answer.text or words.NO_WORDS)
         held = holdings(session, workspace.telemetry)
         earlier = self._asked.instead_of
-        line = words.account(answer, held)
+        line, rows = words.account(answer, held), words.account_rows(answer, held)
         if earlier is not None:
-            line = f"{words.compared(earlier.text, earlier.sources, answer.text, held.unit)} {line}"
+            compared = words.compared(earlier.text, earlier.sources, answer.text, held.unit)
+            line, rows = f"{compared} {line}", [("First answer", without_images(compared)), *rows]
         record = answer_record(answer, held, session, self._asked)
         if answer.sources.passages:
-            workspace.messages.append({"role": "assistant", "content": evidence_links(answer, held.unit)})
-        workspace.messages.append(_account_message(line, words.account_rows(answer, held)))
+            rows.insert(0, ("Evidence", _links(answer, held.unit)))
+        workspace.messages.append(_account_message(words.summary(answer, is_again=earlier is not None), rows))
         exchange = Exchange(
             self._asked.question.strip(),
             answer.text,
@@ -111,6 +112,7 @@ class Answer:
             words.looked_at(answer),
             tuple(self._ids),
             self._asked.attempt,
+            answer.citations,
         )
         workspace.exchanges.append(exchange)
 
@@ -121,7 +123,7 @@ def start_of(workspace: Workspace, at: int) -> int:
     return starts[at - len(workspace.exchanges)]  # from the end: of a file, the first ones may not match
 
 
-def evidence_links(answer: AnswerFinished, unit: str) -> str:
+def _links(answer: AnswerFinished, unit: str) -> str:
     """The passages of an answer by number and page, as links that the page takes for the way into the document."""
     return " ".join(
         f"[\\[{i}\\] {unit} {source.page}](#passage-{source.start_token}-{source.stop_token})"
@@ -132,9 +134,10 @@ def evidence_links(answer: AnswerFinished, unit: str) -> str:
 def without_images(text: str) -> str:
     """Markdown whose pictures stay text: a page that loaded one would send another machine what was asked.
 
-    The browser would block it as well; this way it does not even try.
+    The browser would block it as well; this way it does not even try. A link that the page takes for its own stays
+    text, too.
     """
-    return text.replace("![", "!\\[")
+    return text.replace("![", "!\\[").replace("](#", "]\\(#")
 
 
 def _account_message(title: str, rows: list[tuple[str, str]]) -> dict[str, Any]:

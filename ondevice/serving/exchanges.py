@@ -8,7 +8,7 @@ from typing import Any
 
 from ondevice.decode.prompt import Turn, is_worth_remembering
 from ondevice.documents.shown import passage
-from ondevice.events import Source
+from ondevice.events import Citation, Source
 from ondevice.schema import SchemaError, parse
 
 _SHOWN = 8  # answers whose sources are listed
@@ -26,6 +26,7 @@ class Exchange:
         sources: where the answer looked; `note` says from how much of it.
         ids: the tokens of the answer, so that it can go on.
         attempt: which one at this answer it was.
+        citations: passages that support its sentences, or say otherwise.
     """
 
     question: str
@@ -36,6 +37,7 @@ class Exchange:
     note: str = ""
     ids: tuple[int, ...] = ()
     attempt: int = 0
+    citations: tuple[Citation, ...] = ()
 
     @property
     def is_cut(self) -> bool:
@@ -48,6 +50,12 @@ class Exchange:
         ledger = self.record.get("ledger")
         number = ledger.get("tokens_unread") if isinstance(ledger, dict) else 0
         return number if isinstance(number, int) else 0
+
+    @property
+    def unfounded(self) -> list[str]:
+        """Claims of the answer that the document lacks; the record of a saved conversation may hold anything."""
+        named = self.record.get("unfounded")
+        return [one for one in named if isinstance(one, str)] if isinstance(named, list | tuple) else []
 
     @property
     def remembers(self) -> bool:
@@ -81,7 +89,7 @@ def sources_panel(exchanges: Sequence[Exchange], unit: str, kind: str = "") -> d
                 "at": at,
                 "question": exchange.question,
                 "note": exchange.note,
-                "unfounded": _unfounded(exchange),
+                "unfounded": exchange.unfounded,
                 "is_cut": exchange.is_cut,
                 "copy": markdown_of(exchange, unit),
                 "sources": [
@@ -90,7 +98,6 @@ def sources_panel(exchanges: Sequence[Exchange], unit: str, kind: str = "") -> d
                         "where": f"{unit.capitalize()} {source.page}",
                         "start": source.start_token,
                         "stop": source.stop_token,
-                        "share": f"{100 * source.share:.1f} %",
                         "bar": source.share,
                     }
                     for source in exchange.sources
@@ -112,12 +119,6 @@ def markdown_of(exchange: Exchange, unit: str) -> str:
             for i, source in enumerate(exchange.sources, 1)
         ]
     return "\n".join(lines)
-
-
-def _unfounded(exchange: Exchange) -> list[str]:
-    """Claims of the answer that the document lacks; the record of a saved conversation may hold anything."""
-    named = exchange.record.get("unfounded")
-    return [one for one in named if isinstance(one, str)] if isinstance(named, list | tuple) else []
 
 
 def _quoted(text: str, indent: str = "") -> str:
