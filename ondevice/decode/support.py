@@ -9,74 +9,28 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from ondevice.decode.passages import sentences
 from ondevice.decode.unfounded import is_first_word
 from ondevice.events import Citation, Source
 
-_SUPPORTS, _FEWEST = 0.6, 2  # share of a sentence's weight that a passage has; shared words that weigh
+_SUPPORTS, _FEWEST = 0.6, 2  # share of a sentence's weight that a passage has; shared words that weigh something
 _FRAME, _ELSEWHERE = 0.7, 0.5  # of the words around what differs: shared with what says otherwise; in another place
-_WEIGHS = 0.3  # a word that counts as one
-_RUN = 8  # words that are copied before a sentence ends in words of its own
-_NEAR = 200  # characters around a place
+_WEIGHS, _RUN, _NEAR = 0.3, 8, 200  # of a word that counts; words that were copied; characters around a place
 _WORD = re.compile(r"[$€£]?\d+(?:[.,:/]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?")  # noqa: RUF001
-_YEAR = re.compile(r"1[0-9]\d\d|20\d\d")
+_YEAR = re.compile(r"1\d\d\d|20\d\d")
 _NOT = re.compile(
-    r"not|no|never|nor|neither|without|cannot|\w+n['’]t|nicht|kein\w*|nie|ohne|ne|pas|jamais|sans|nunca|sin",  # noqa: RUF001
+    r"not?|never|nor|neither|without|cannot|\w+n['’]t|nicht|kein\w*|nie|ohne|ne|pas|jamais|sans|nunca|sin",  # noqa: RUF001
     re.IGNORECASE,
 )
 _USUAL = re.compile(  # in any text; in a short one they are as rare as others
-    r"\D{1,2}|the|and|for|are|was|were|has|had|have|did|does|its|it|that|this|these|those|with|from|into|which|when|what"
+    r"\D{1,2}|the|and|for|are|was|were|has|had|have|did|does?|its|that|this|these|those|with|from|into|which|when|what"
     r"|where|who|whom|whose|why|how|many|much|will|would|can|could|there|their|they|them|she|her|his|him|than|then|also"
-    r"|only|about|been|being|other|more|most|some|such|very|any|all|but|not|you|your|say|ha|wa|doe"
+    r"|only|about|been|being|other|more|most|some|such|very|any|all|but|not|you|your|say"
 )
 _REPLY = re.compile(r"\s*(?:yes|no|ja|nein|oui|non|sí)\s*[,.:;!]\s*", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class _Word:
-    term: str
-    is_name: bool
-
-    @property
-    def is_number(self) -> bool:
-        return self.term[-1:].isdigit()
-
-
-class _Weights:
-    """Weights of words by how rare they are in a document: 1 for one that it has once or not at all, 0 for a usual one."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self.source = "\n".join(texts).casefold()
-        self._usual = math.log(max(len(self.source) / 6, 10.0))
-        self._known: dict[str, float] = {}
-
-    def __getitem__(self, term: str) -> float:
-        if term not in self._known:
-            number = self.source.count(term)
-            rare = max(1 - 2 * math.log(number) / self._usual, 0.0) if number else 1.0
-            self._known[term] = 0.0 if _USUAL.fullmatch(term) else rare
-        return self._known[term]
-
-    def of(self, found: set[str]) -> float:
-        return sum(map(self.__getitem__, found))
-
-    def share(self, wanted: set[str], there: set[str]) -> float:
-        """The part of the weight of `wanted` that is there; 0 where too few words are shared."""
-        shared = wanted & there
-        is_enough = sum(self[term] >= _WEIGHS for term in shared) >= min(_FEWEST, len(wanted))
-        return self.of(shared) / self.of(wanted) if is_enough and self.of(shared) else 0.0
-
-    def are_together(self, odd: set[str], frame: set[str]) -> bool:
-        """True if the document has one of the words near enough of the others."""
-        for term in odd:
-            for match in re.finditer(rf"(?<!\w){re.escape(term)}", self.source):
-                near = self.source[max(match.start() - _NEAR, 0) : match.end() + _NEAR]
-                if self.of({one for one in frame if one in near}) >= _ELSEWHERE * self.of(frame):
-                    return True
-        return False
+_Words = list[tuple[str, bool]]  # as they are compared; True: a number or a name, which has to be the same
 
 
 def check(answer: str, question: str, passages: Sequence[Source], texts: Sequence[str]) -> tuple[Citation, ...]:
@@ -88,84 +42,94 @@ def check(answer: str, question: str, passages: Sequence[Source], texts: Sequenc
     if not passages:
         return ()
     weights, found = _Weights(texts), []
-    asked = {word.term for word in _words(question)}
-    parts = [list(_parts(one.text)) for one in passages]
+    asked = {term for term, _ in _words(question)}
+    parts = [(i, one.text[a:b].strip()) for i, one in enumerate(passages) for a, b in sentences(one.text)]
     for start, stop in sentences(answer):
         said = answer[start:stop].rstrip()
-        supporting = _supporting(said, asked, passages, weights)
-        if supporting is not None:
-            found.append(Citation(start + len(said), supporting, passages[supporting].text))
+        best, index = max((_support(said, asked, one.text, weights), -i) for i, one in enumerate(passages))
+        if best >= _SUPPORTS:
+            found.append(Citation(start + len(said), -index, passages[-index].text))
             continue
-        other = next(((i, part) for i, all_parts in enumerate(parts) for part in all_parts
-                      if _says_otherwise(said, part, passages[i].text, asked, weights)), None)  # fmt: skip
-        if other is not None:
-            found.append(Citation(start + len(said), *other, agrees=False))
+        other = ((i, part) for i, part in parts if _says_otherwise(said, part, passages[i].text, asked, weights))
+        found += [Citation(start + len(said), *one, agrees=False) for one in list(other)[:1]]
     return tuple(found)
 
 
-def _supporting(said: str, asked: set[str], passages: Sequence[Source], weights: _Weights) -> int | None:
-    """The index of the passage that has most of a sentence's words, all its numbers and names, and its negation."""
-    words = list(_words(said))
-    wanted = {word.term for word in words if weights[word.term] > 0}
-    bound = {word.term for word in words if word.is_number or word.is_name} - asked
-    best, most = None, 0.0
-    for index, passage in enumerate(passages):
-        there = {word.term for word in _words(passage.text)}
-        share = weights.share(wanted, there)
-        is_told = bool(wanted - asked) and (len(wanted & there) > 1 or bool(asked & there))
-        if share < _SUPPORTS or share <= most or not bound <= there or not is_told:
-            continue
-        is_other = any(_negates(said, part) or _own_tail(words, list(_words(part))) for part in _parts(passage.text))
-        if not is_other and _has_not(said) <= _has_not(passage.text):
-            best, most = index, share
-    return best
+class _Weights:
+    """Weights of words by how rare they are in a document: 1 for one that it has once or not at all, 0 for a usual one."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._source, self._known = "\n".join(texts).casefold(), dict[str, float]()
+
+    def __getitem__(self, term: str) -> float:
+        if term not in self._known:
+            number = max(self._source.count(term), 1)
+            rare = 1 - 2 * math.log(number) / math.log(max(len(self._source) / 6, 10))
+            self._known[term] = 0.0 if _USUAL.fullmatch(term) else max(rare, 0.0)
+        return self._known[term]
+
+    def share(self, wanted: set[str], there: set[str]) -> float:
+        """The part of the weight of `wanted` that is there; 0 where too few words are shared."""
+        whole, shared = sum(map(self.__getitem__, wanted)), [self[term] for term in wanted & there]
+        is_enough = sum(weight >= _WEIGHS for weight in shared) >= min(_FEWEST, len(wanted))
+        return sum(shared) / whole if is_enough and whole else 0.0
+
+    def are_together(self, odd: set[str], frame: set[str]) -> bool:
+        """True if the document has one of the words near enough of the others."""
+        places = (match for term in odd for match in re.finditer(rf"(?<!\w){re.escape(term)}", self._source))
+        for match in places:
+            near = self._source[max(match.start() - _NEAR, 0) : match.end() + _NEAR]
+            if self.share(frame, {term for term in frame if term in near}) >= _ELSEWHERE:
+                return True
+        return False
+
+
+def _support(said: str, asked: set[str], passage: str, weights: _Weights) -> float:
+    """The share of a sentence that a passage has; 0 where it lacks a number or a name of it, or says otherwise."""
+    words, there = _words(said), {term for term, _ in _words(passage)}
+    wanted = {term for term, _ in words if weights[term]}
+    is_told = bool(wanted - asked) and (len(wanted & there) > 1 or bool(asked & there))
+    if not is_told or {term for term, is_bound in words if is_bound} - asked - there:
+        return 0.0
+    is_other = any(
+        _negates(said, passage[a:b]) or _own_tail(words, _words(passage[a:b])) for a, b in sentences(passage)
+    )
+    return 0.0 if is_other or _has_not(said) > _has_not(passage) else weights.share(wanted, there)
 
 
 def _says_otherwise(said: str, part: str, passage: str, asked: set[str], weights: _Weights) -> bool:
-    mine, theirs = list(_words(said)), list(_words(part))
-    there = {word.term for word in theirs}
+    """True if a sentence of a passage says another number, another name, or the contrary, with the same words."""
+    mine, theirs = _words(said), _words(part)
+    own, there, beside = ({term for term, _ in words if weights[term]} for words in (mine, theirs, _words(passage)))
     if _negates(said, part):
-        own, other = ({word.term for word in words if weights[word.term] > 0} for words in (mine, theirs))
-        return weights.share(own, other) >= _FRAME and weights.share(other, own) >= _ELSEWHERE
-    beside = {word.term for word in _words(passage)}
-    odd = {word.term for word in mine if (word.is_number or word.is_name)} - asked - beside
-    frame = {word.term for word in mine if weights[word.term] > 0} - odd
-    frame |= {term for term in asked if weights[term] > 0} - odd
+        return weights.share(own, there) >= _FRAME and weights.share(there, own) >= _ELSEWHERE
+    odd = {term for term, is_bound in mine if is_bound} - asked - beside
+    frame = own - odd | {term for term in asked if weights[term]}
     if odd and weights.share(frame, beside) >= _FRAME and weights.share(frame, there) >= _ELSEWHERE:
-        fits = _other_number(mine, theirs, odd) or _other_name(mine, theirs, odd, asked)
-        return fits and not weights.are_together(odd, frame)
-    tail = _own_tail(mine, theirs)
-    odd = {term for term in tail if weights[term] >= _WEIGHS}
-    return bool(odd) and not odd & beside and not weights.are_together(odd, frame - odd)
+        others = {term for term, is_bound in theirs if is_bound and not term[-1].isdigit()} - own - asked
+        is_named = bool(others) and not any(term[-1].isdigit() for term in odd)
+        return (is_named or _other_number(mine, theirs, odd)) and not weights.are_together(odd, frame)
+    odd = {term for term in _own_tail(mine, theirs) if weights[term] >= _WEIGHS}
+    return bool(odd) and not odd & beside and not weights.are_together(odd, own - odd)
 
 
-def _other_number(mine: list[_Word], theirs: list[_Word], odd: set[str]) -> bool:
-    """True if the one number of the same kind is another: of the same unit, or a year as well."""
-    kinds = {kind for i, word in enumerate(mine) if word.term in odd for kind in _kinds(mine, i)}
-    same = [word for i, word in enumerate(theirs) if word.is_number and kinds & _kinds(theirs, i)]
-    return len({word.term for word in same}) == 1
+def _other_number(mine: _Words, theirs: _Words, odd: set[str]) -> bool:
+    """True if the one number of the same kind is another: of the same currency or unit, or a year as well."""
+    kinds = {kind for i, (term, _) in enumerate(mine) if term in odd for kind in _kinds(mine, i)}
+    return len({term for i, (term, _) in enumerate(theirs) if kinds & _kinds(theirs, i)}) == 1
 
 
-def _kinds(words: list[_Word], at: int) -> set[str]:
-    """Kinds of a number: its currency, that it is a year, and the word after it."""
-    word = words[at]
-    if not word.is_number:
+def _kinds(words: _Words, at: int) -> set[str]:
+    term = words[at][0]
+    if not term[-1].isdigit():
         return set()
-    kinds = {word.term[0]} if not word.term[0].isdigit() else set()
-    kinds |= {"year"} if _YEAR.fullmatch(word.term) else set()
-    return kinds | {one.term for one in words[at + 1 : at + 2] if not one.is_number and len(one.term) > 3}
+    units = {unit for unit, _ in words[at + 1 : at + 2] if len(unit) > 3 and unit.isalpha()}
+    return units | ({"year"} if _YEAR.fullmatch(term) else set()) | ({term[0]} - set("0123456789"))
 
 
-def _other_name(mine: list[_Word], theirs: list[_Word], odd: set[str], asked: set[str]) -> bool:
-    """True if all that differs is a name, and another one stands in its place."""
-    own = {word.term for word in mine}
-    others = {word.term for word in theirs if word.is_name} - own - asked
-    return bool(others) and all(word.is_name for word in mine if word.term in odd)
-
-
-def _own_tail(mine: list[_Word], theirs: list[_Word]) -> list[str]:
+def _own_tail(mine: _Words, theirs: _Words) -> list[str]:
     """The words in which a sentence ends that began by copying another one, which ends otherwise."""
-    own, other = [word.term for word in mine], [word.term for word in theirs]
+    own, other = [term for term, _ in mine], [term for term, _ in theirs]
     for at in range(len(other) - _RUN - 1):
         run = next((i for i, (a, b) in enumerate(zip(own, other[at:], strict=False)) if a != b), 0)
         tail = [term for term in own[run:] if not _USUAL.fullmatch(term)]
@@ -175,39 +139,32 @@ def _own_tail(mine: list[_Word], theirs: list[_Word]) -> list[str]:
 
 
 def _negates(said: str, part: str) -> bool:
-    """True if one of two sentences says of a word of the other that it is not so, and the other says nothing is not."""
-    (mine, my_nots), (theirs, their_nots) = _denied(_REPLY.sub("", said, count=1)), _denied(part)
-    if bool(my_nots) == bool(their_nots):
-        return False
-    return bool(my_nots & theirs if my_nots else their_nots & mine)
-
-
-def _has_not(text: str) -> bool:
-    return any(_NOT.fullmatch(match[0]) for match in _WORD.finditer(_REPLY.sub("", text, count=1)))
+    """True if one of two sentences says "not" before a word of the other, which has no "not"."""
+    (mine, my_nots), (theirs, their_nots) = map(_denied, (said, part))
+    return bool(my_nots & theirs or their_nots & mine) and not (my_nots and their_nots)
 
 
 def _denied(text: str) -> tuple[set[str], set[str]]:
-    """The words of a sentence, and those right after one that denies them."""
-    words = [match[0] for match in _WORD.finditer(text)]
-    nots = [i for i, word in enumerate(words) if _NOT.fullmatch(word)]
+    """The words of a sentence without a yes or no before it, and those right after one that denies them."""
+    words = _WORD.findall(_REPLY.sub("", text, count=1))
+    nots = (i for i, word in enumerate(words) if _NOT.fullmatch(word))
     after = (next((word for word in words[i + 1 : i + 4] if len(word) > 3), "") for i in nots)
     return set(map(_stem, words)), set(map(_stem, filter(None, after)))
 
 
-def _parts(text: str) -> Iterator[str]:
-    return (text[start:stop].strip() for start, stop in sentences(text))
+def _has_not(text: str) -> bool:
+    return any(map(_NOT.fullmatch, _WORD.findall(_REPLY.sub("", text, count=1))))
 
 
-def _words(text: str) -> Iterator[_Word]:
-    for match in _WORD.finditer(text):
-        is_name = match[0][:1].isupper() and len(match[0]) > 1 and not is_first_word(text, match.start())
-        yield _Word(_stem(match[0]), is_name)
+def _words(text: str) -> _Words:
+    return [
+        (_stem(match[0]), match[0][-1].isdigit()
+         or len(match[0]) > 1 and match[0][0].isupper() and not is_first_word(text, match.start()))
+        for match in _WORD.finditer(text)
+    ]  # fmt: skip
 
 
 def _stem(word: str) -> str:
     """As words are compared: folded, without the ending of a possessive or a plural; a number without its marks."""
-    folded = word.casefold()
-    if folded[-1:].isdigit():
-        return re.sub(r"(?<=\d),(?=\d{3}\b)", "", folded)
-    folded = re.sub("['’]s?$", "", folded)  # noqa: RUF001
+    folded = re.sub(r"(?<=\d),(?=\d{3}\b)|['’]s?$", "", word.casefold())  # noqa: RUF001
     return folded[:-1] if len(folded) > 3 and folded.endswith("s") and not folded.endswith("ss") else folded

@@ -190,9 +190,9 @@ def test_what_is_not_in_the_document_is_marked_in_the_answer(visit: Visit, monke
     monkeypatch.setattr(Session, "ask", ask)
     visit.read_sample()
     visit.ask("How many?")
-    marked = "[...(CSS.highlights.get('od-unfounded') ?? [])].map(String)"
-    visit.until(lambda: page.evaluate(marked) == ["224", "Oslo"], "both are marked")
-    assert "Not found in the document: 224, Oslo" in visit.text(".od-unfounded")
+    marks = page.locator("#od-chat mark")
+    visit.until(lambda: marks.all_inner_texts() == ["224", "Oslo"], "both are marked")
+    assert "Not in the document: 224, Oslo" in visit.text("#od-chat .bot")
 
 
 @pytest.mark.slow

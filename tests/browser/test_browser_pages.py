@@ -107,7 +107,8 @@ def test_the_picture_fits_its_pane(
     with visiting(context, url) as visit:
         page = visit.page
         open_and_ask(visit, tmp_path)
-        page.locator(".od-source").first.click()  # a phone goes to the document by itself
+        page.locator("#od-chat .thought-group .title button").click()
+        page.locator("#od-chat a[href^='#passage-']").first.click()  # a phone goes to the document by itself
         page.click("[data-view=page]")
         page.wait_for_selector(_SETTLED)
         box, paper = (page.locator(name).bounding_box() for name in (".od-sheet", ".od-paper"))

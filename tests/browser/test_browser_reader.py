@@ -92,6 +92,7 @@ def test_sources_one_after_the_other_and_back_to_where_one_was(asked: Visit) -> 
 def test_on_a_phone_back_leads_to_the_conversation(asked: Visit) -> None:
     page = asked.page
     page.set_viewport_size({"width": 390, "height": 844})
+    page.locator("#od-chat .thought-group .title button").click()
     page.locator("#od-chat a[href^='#passage-']").last.click()
     page.wait_for_selector(".od-steps:not([hidden])")
     assert page.get_attribute("[data-pane-button=document]", "aria-current") == "true"

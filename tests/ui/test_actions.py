@@ -359,10 +359,10 @@ def test_the_small_models_memory_is_told_and_asked_for(tmp_path: Path) -> None:
         == session.plan.pot_bytes(len(TEXT)) + session.plan.speculator_bytes(len(TEXT))
     )
     assert screen["fill"]["memory"].endswith(f", allocated once; {words.size(small)} for the small model's pot")
-    account = desk.ask()["chat"][-1]
+    account = desk.ask()["chat"][-2]
     record = desk.workspace.exchanges[-1].record
     assert (record["pot_bytes"], record["speculator_bytes"]) == (session.context.pot.nbytes, small)
-    assert f"the small model's pot: {words.size(small)}" in account["metadata"]["title"]
+    assert f"**Small model's pot**: {words.size(small)}" in account["content"]
     desk.free_memory = lambda device: 1000
     assert f"The pot would take {words.size(desk.workspace.pot_bytes)}" in desk.read()["problem"]["text"]
 
@@ -393,23 +393,24 @@ def test_an_answer_grows_and_ends_with_its_account(read_desk: Desk) -> None:
     assert any("question" in patch and patch["question"]["value"] == "" for patch in patches), (
         "the field is free for the next question"
     )
-    question, answer, evidence, account = patches[-1]["chat"]
+    question, answer, account, tools = patches[-1]["chat"]
     assert (question["role"], question["content"]) == ("user", "When was it lit?")
     assert answer["role"] == "assistant"
     assert answer["content"]
     first = read_desk.workspace.exchanges[-1].sources[0]
     link = f"[\\[1\\] part {first.page}](#passage-{first.start_token}-{first.stop_token})"
-    assert evidence["content"].startswith(link), "passages are numbered, and lead to the document"
+    assert f"- **Evidence**: {link}" in account["content"], "passages are numbered, and lead to the document"
+    assert "(#answer-anew-" in tools["content"]
     record = read_desk.workspace.exchanges[-1].record
     assert json.loads(json.dumps(record["ledger"])) == json.loads(json.dumps(session.context.ledger.to_dict()))
     assert record["pot_bytes"] == session.context.pot.nbytes
-    title = account["metadata"]["title"]
+    assert account["metadata"]["title"].startswith("The answer reached its longest length. All of the document was read. ")
     for number in (
         session.context.ledger.tokens_read,
         session.context.ledger.tokens_evicted,
         session.context.pot.shape.capacity,
     ):
-        assert f"{number:,}" in title
+        assert f"{number:,}" in account["content"], "the account is behind a click"
     assert (session.context.pot.origin == origin).all(), "a question must leave the pot as it was"
 
 
@@ -424,7 +425,7 @@ def test_stop_ends_an_answer_and_says_so(read_desk: Desk, monkeypatch: pytest.Mo
     screen = screen_after(steps)
     read_desk.workspace.stop.clear()
     assert screen["status"]["phase"] == "read"
-    assert screen["chat"][-1]["metadata"]["title"].startswith("The answer was stopped.")
+    assert screen["chat"][-2]["metadata"]["title"].startswith("The answer was stopped.")
 
 
 def test_a_question_that_does_not_fit_is_not_lost(read_desk: Desk) -> None:

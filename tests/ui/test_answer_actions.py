@@ -47,7 +47,7 @@ def test_an_answer_that_was_cut_goes_on_in_its_place(desk: Desk) -> None:
     assert after.record["num_remembered"] == before.record["num_remembered"] == 1
     assert after.text.startswith(before.text)
     assert roles(desk) == ["When is it lit?", "And until when?"]
-    assert screen["chat"][-2 if not after.sources else -3]["content"] == after.text
+    assert screen["chat"][-3]["content"].endswith(after.text)
     assert "value" not in screen["question"], "what is being typed stays"
 
 
@@ -121,7 +121,7 @@ def test_while_an_answer_is_written_nothing_of_the_conversation_is_changed(desk:
 
 def test_the_account_unfolds_to_rows_and_not_to_json(desk: Desk) -> None:
     account = desk.workspace.messages[-1]
-    assert account["metadata"]["title"] == desk.workspace.exchanges[-1].account
+    assert account["metadata"]["title"].startswith("The answer reached its longest length. All of the document was ")
     rows = dict(line.removeprefix("- **").split("**: ", 1) for line in account["content"].splitlines())
     assert rows["Read"] == "660 of 660 tokens"
     assert rows["Answer"] == "12 tokens. The answer reached its longest length."

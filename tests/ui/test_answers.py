@@ -60,7 +60,7 @@ def test_sources_stand_under_the_conversation_the_last_answer_first(asked_desk: 
             assert source["text"] in TEXT
             assert source["where"] in ("Part 1", "Part 2")
             assert TEXT[source["start"] : source["stop"]] == source["text"], "a byte is a token here"
-            assert source["share"] == f"{100 * source['bar']:.1f} %"
+            assert source["bar"] >= answer["sources"][0]["bar"] / 3, "weak ones are left out"
         assert answer["question"] in answer["copy"]
     assert screen["export_json"]["interactive"]
 
