@@ -137,14 +137,8 @@ def account(answer: AnswerFinished, held: Holdings) -> str:
     if ledger.tokens_unread:
         early = "From a search of the whole text, after reading" if _is_found(answer) else "Answered after"
         so_far = f"{early} {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens. "
-    parts = [*said_otherwise(answer), *unfounded(answer), *recalled(answer, held.unit), ledger_line(ledger, held)]
-    if answer.share_read < 1:
-        parts.append(f"{share(answer.share_read, 1.0)} of the pot read for a token")
-    if answer.num_overwritten:
-        parts.append(f"{plural(answer.num_overwritten, 'slot')} lent to this answer")
-    parts += [_took(answer)] if answer.ttft_seconds else []
-    parts += _remembered(answer)
-    return so_far + _REASONS[answer.stop_reason] + " · ".join(parts)
+    rows = (f"{name}: {text}" for name, text in account_rows(answer, held)[1:])
+    return so_far + _REASONS[answer.stop_reason] + " · ".join((*said_otherwise(answer), *unfounded(answer), *rows))
 
 
 def summary(answer: AnswerFinished, *, is_again: bool = False) -> str:
@@ -212,29 +206,6 @@ def _took(answer: AnswerFinished) -> str:
     if answer.tokens_per_second is not None:
         parts.append(f"then {rate(answer.tokens_per_second)}")
     return ", ".join(parts)
-
-
-def ledger_line(ledger: Ledger, held: Holdings) -> str:
-    """The line for the ledger, and the memory that it takes."""
-    tokens = [f"read {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens"]
-    # Every head of every layer keeps its own choice, so together they keep more tokens than there are slots.
-    tokens.append(f"kept {count(ledger.tokens_kept)} (in at least one head)")
-    tokens.append(f"evicted {count(ledger.tokens_evicted)}")
-    if ledger.tokens_pruned:
-        tokens.append(f"pruned {count(ledger.tokens_pruned)}")
-    tokens.append(f"skipped {_skipped(ledger, held.unit)}")
-    if ledger.tokens_unread:
-        tokens.append(f"not yet read {count(ledger.tokens_unread)}")
-    parts = [
-        ", ".join(tokens).capitalize(),
-        f"pot: {count(ledger.slots_used)} of {count(ledger.slots_capacity)} slots, {size(held.pot_bytes)}",
-    ]
-    if held.speculator_bytes:
-        parts.append(f"the small model's pot: {size(held.speculator_bytes)}")
-    if held.tier_bytes or held.tier_most_bytes:
-        parts.append(f"host tier: {_tier(held)}")
-    parts += [f"memory: {_memory(held)}"] if held.limit_bytes else []
-    return " · ".join(parts)
 
 
 def _memory(held: Holdings) -> str:

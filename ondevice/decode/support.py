@@ -56,7 +56,7 @@ def check(answer: str, question: str, passages: Sequence[Source], texts: Sequenc
 
 
 class _Weights:
-    """Weights of words by how rare they are in a document: 1 for one that it has once or not at all, 0 for a usual one."""
+    """Weights of words by how rare they are in a document: 1 for one that it has at most once, 0 for a usual one."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._source, self._known = "\n".join(texts).casefold(), dict[str, float]()
@@ -159,7 +159,7 @@ def _has_not(text: str) -> bool:
 def _words(text: str) -> _Words:
     return [
         (_stem(match[0]), match[0][-1].isdigit()
-         or len(match[0]) > 1 and match[0][0].isupper() and not is_first_word(text, match.start()))
+         or (len(match[0]) > 1 and match[0][0].isupper() and not is_first_word(text, match.start())))
         for match in _WORD.finditer(text)
     ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""An answer that can be trusted at a glance: passages inside it, what contradicts it above it, and room to see it whole."""
+"""An answer to be trusted at a glance: passages inside it, what contradicts it above it, and all of it in view."""
 
 from __future__ import annotations
 

@@ -10,15 +10,16 @@ TEXT = (
     "The keeper from 1 May is Sigrun Aas. Pets are not allowed in the cabin. The rent is $430 a month.",
     "The new feature of Emily Howell compared to Emmy is that Emily Howell does not necessarily remain in a single, "
     "already known style. The lamp burned 22 litres of oil a night, and the keeper before her was Halvard Brekke. "
-    + "The ship sailed past the island and the sea was calm. " * 30,
+    + "The ship sailed past the island and the sea was calm. "
+    * 30,
 )
 SOURCES = [
     Source(text, 1, 0, 1, 0, 1, 0.4, 0.1)
     for text in (
         "The lens of 1886 has 224 prisms. It was repaired once, in 1931, by a watchmaker of Bergen.",
         "Pets are not allowed in the cabin.",
-        "The new feature of Emily Howell compared to Emmy is that Emily Howell does not necessarily remain in a single, "
-        "already known style.",
+        "The new feature of Emily Howell compared to Emmy is that Emily Howell does not necessarily remain in a "
+        "single, already known style.",
         "The keeper from 1 May is Sigrun Aas.",
         "The rent is $430 a month.",
     )

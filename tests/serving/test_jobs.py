@@ -248,8 +248,8 @@ def asked_house(folder: Path, config: EngineConfig) -> tuple[House, AnswerFinish
 @pytest.mark.parametrize(
     ("changes", "texts"),
     [
-        ({"spec": SpecConfig(keep=0.5, layers=2)}, ["the small model's pot: "]),
-        ({"tier": TierConfig(budget_bytes=2_000_000)}, ["host tier: ", "Brought back "]),
+        ({"spec": SpecConfig(keep=0.5, layers=2)}, ["Small model's pot: "]),
+        ({"tier": TierConfig(budget_bytes=2_000_000)}, ["Host tier: ", "Brought back "]),
     ],
 )
 def test_the_account_and_its_record_say_all_that_the_answer_says(

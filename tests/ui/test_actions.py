@@ -404,7 +404,9 @@ def test_an_answer_grows_and_ends_with_its_account(read_desk: Desk) -> None:
     record = read_desk.workspace.exchanges[-1].record
     assert json.loads(json.dumps(record["ledger"])) == json.loads(json.dumps(session.context.ledger.to_dict()))
     assert record["pot_bytes"] == session.context.pot.nbytes
-    assert account["metadata"]["title"].startswith("The answer reached its longest length. All of the document was read. ")
+    assert account["metadata"]["title"].startswith(
+        "The answer reached its longest length. All of the document was read. "
+    )
     for number in (
         session.context.ledger.tokens_read,
         session.context.ledger.tokens_evicted,
