@@ -67,7 +67,8 @@ def find_sources(
 
     Returns:
         The passages with at least a third of the first one's share, and how many tokens of the answer they are from:
-        what fits into the free slots beside the question; no seconds yet. None of a stream, whose text is not kept, and none where `is_stopped` returned True.
+        what fits into the free slots beside the question; no seconds yet. None of a stream, whose text is not kept,
+        and none where `is_stopped` returned True.
     """
     tokens = context.tokens
     num_seen = min(len(written), context.pot.num_free - len(ids) + 1)
