@@ -60,9 +60,9 @@ def _said(text: str) -> dict[str, Any]:
 def _answer(workspace: Workspace, exchange: Exchange) -> str:
     """The answer with its label, what the document says in its place, and numbers after its sentences."""
     lines, text = [], exchange.text or words.NO_WORDS
-    if exchange.num_unread and workspace.phase is not Phase.READ:
+    if exchange.num_unread and workspace.telemetry.num_passed < workspace.num_tokens:
         lines.append(f"**First answer**, {_how_early(workspace, exchange)}")
-    cited = [one for one in exchange.citations if one.passage < len(exchange.sources)]
+    cited = [one for one in exchange.citations if 0 <= one.passage < len(exchange.sources)]
     for one in cited:
         if not one.agrees:
             quotation = _MARKDOWN.sub(r"\\\1", one_line(one.text))
