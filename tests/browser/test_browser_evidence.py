@@ -23,7 +23,7 @@ from tests.builders.screens import POT, slow_down, tiny_engine
 ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=12)))
 SERVED = {"keeps": False}
 RIGHT = "The lens of 1886 has 224 prisms. Nobody says why. The keeper from 1 May is Sigrun Aas."
-WRONG = "The keeper from 1 May is Thorvald Quist."
+WRONG = "The lens of 1886 has 242 prisms."
 QUESTION = "How many prisms has the lens, and who is keeper from 1 May?"
 NUMBER = "#od-chat a[href^='#passage-']"
 
@@ -119,13 +119,13 @@ def test_what_the_document_says_otherwise_stands_above_the_answer(
     bubble = page.locator("#od-chat .bot").first
     above = bubble.locator("blockquote").first
     assert above.inner_text().startswith("The document says: “")
-    assert "Sigrun Aas" in above.inner_text()
+    assert "224 prisms" in above.inner_text()
     assert above.bounding_box()["y"] < bubble.locator("p").last.bounding_box()["y"]  # type: ignore[index]
-    assert bubble.locator("mark").all_inner_texts() == ["Thorvald Quist"], "and what stands nowhere is marked"
-    assert "Not in the document: Thorvald Quist" in bubble.inner_text()
+    assert bubble.locator("mark").all_inner_texts() == ["242"], "and what stands nowhere is marked"
+    assert "Not in the document: 242" in bubble.inner_text()
     page.keyboard.press("Home")
     above.locator("a").click()
-    visit.until(lambda: "Sigrun Aas" in marked(visit), "it leads there")
+    visit.until(lambda: "224 prisms" in marked(visit), "it leads there")
 
 
 def test_an_early_answer_is_labelled_and_gives_way_to_the_one_from_all(
@@ -145,7 +145,7 @@ def test_an_early_answer_is_labelled_and_gives_way_to_the_one_from_all(
     visit.answered(1)
     assert "First answer" not in visit.text("#od-chat")
     page.locator("#od-chat .thought-group .title button").click()
-    visit.until(lambda: "Thorvald Quist" in visit.text("#od-chat .thought-group"), "the first one is folded")
+    visit.until(lambda: "242 prisms" in visit.text("#od-chat .thought-group"), "the first one is folded")
 
 
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (720, 450)])
