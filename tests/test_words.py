@@ -108,13 +108,13 @@ def test_the_account_tells_of_every_method() -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({}, "From the beginning: 29 % was read. 2.0 s"),
+        ({}, "From the beginning: 30 % was read. 2.0 s"),
         ({"recalled": TokensRecalled(NO_TOKENS, (4,), 128, is_text=True)},
-         "From a search of the whole text: 29 % was read. 2.0 s"),
+         "From a search of the whole text: 30 % was read. 2.0 s"),
         ({"ledger": replace(LEDGER, tokens_unread=0), "stop_reason": "cancelled"},
          "The answer was stopped. All of the document was read. 2.0 s"),
         ({"ledger": Ledger(tokens_total=9, tokens_read=9, tokens_kept=9)}, "All of the document was used. 2.0 s"),
-        ({"ledger": Ledger(tokens_total=9, tokens_read=6, tokens_skipped=3)}, "66 % of the document was read. 2.0 s"),
+        ({"ledger": Ledger(tokens_total=9, tokens_read=6, tokens_skipped=3)}, "67 % of the document was read. 2.0 s"),
     ],
 )  # fmt: skip
 def test_one_plain_line_says_what_was_used(changes: dict[str, object], line: str) -> None:
