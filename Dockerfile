@@ -46,7 +46,7 @@ RUN mkdir -p "${ONDEVICE_MODELS}" \
     && chmod -R a+rX "${ONDEVICE_MODELS}"
 
 # What is written, whatever else is read-only: documents and pots under /data; under /cache models that are fetched later,
-# what kernels were compiled and tuned to, and settings of other packages.
+# compiled kernels, and settings of other packages.
 ENV ONDEVICE_DATA=/data \
     ONDEVICE_CACHE=/cache/ondevice \
     HF_HOME=/cache/huggingface \

@@ -74,11 +74,14 @@ $(BIN)/python:
 # the building of this project either: setuptools is in the lock.
 # Compiled by all cores afterwards: pip would do it with one. Files that are templates, and no Python, are left as they are;
 # so are tests of others and what transformers has for each of its models, of which only those in use are ever imported.
+# Torch, half of all files, is unpacked and compiled beside the rest, for pip uses one core; what it needs comes after.
+COMPILE = $(BIN)/python -m compileall -q -x '/tests?/|/transformers/models/'
 $(INSTALLED): $(BIN)/python pyproject.toml batch/pyproject.toml bench/pyproject.toml constraints.txt requirements.lock
-	$(PIP) install --quiet --no-compile --require-hashes --no-deps -r requirements.lock
+	@{ $(PIP) install --quiet --no-compile --no-deps $(TORCH_ARGS) "$(TORCH)" && { $(COMPILE) $(VENV)/lib/*/site-packages/torch >/dev/null || true; }; } & \
+	$(PIP) install --quiet --no-compile --require-hashes --no-deps -r requirements.lock && wait $$!
 	$(PIP) install --quiet --no-compile $(TORCH_ARGS) "$(TORCH)"
 	$(PIP) install --quiet --no-compile "triton>=3.3; sys_platform == 'linux'"
-	$(BIN)/python -m compileall -q -j 0 -x '/tests?/|/transformers/models/' $(VENV)/lib >/dev/null || true
+	$(COMPILE) -j 0 $(VENV)/lib >/dev/null || true
 	$(PIP) install --quiet --no-deps --no-build-isolation -e . -e batch -e bench
 	@mkdir -p $(VENV)/types
 	@for part in batch bench; do ln -sfn ../../$$part $(VENV)/types/ondevice_$$part; done

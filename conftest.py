@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import hypothesis
 import pytest
 import torch
 
@@ -18,6 +19,8 @@ ROOT = Path(__file__).parent
 tests = sys.modules.setdefault("tests", ModuleType("tests"))  # whose builders the laboratory's tests use as well
 tests.__path__ = [str(ROOT / "tests")]
 os.environ["ONDEVICE_MODEL"] = "smollm2-135m"  # no test fetches what would suit this machine
+hypothesis.settings.register_profile("by the processor's time", deadline=None)  # see `pytest_runtest_call`
+hypothesis.settings.load_profile("by the processor's time")
 MOST_SECONDS = 10  # of a unit test: some 5 and what it may have to compile first
 _DATA = tempfile.TemporaryDirectory(prefix="ondevice-tests-")
 os.environ["ONDEVICE_DATA"] = _DATA.name  # nor writes where the user keeps documents

@@ -1,4 +1,4 @@
-"""Decode attention that stops once its output has converged: ART (arXiv 2606.00024).
+"""Decode attention that stops once its output has converged: ART (arXiv 2606.00024); and a plain one for CUDA graphs.
 
 The slots of a pot are read block by block with an online softmax. After each block a detector compares the normalised
 partial output; when that has stood still for some blocks in a row, the rest is not read. Query heads that share a KV
@@ -11,6 +11,8 @@ from ondevice.kernels.backend import uses_triton
 from ondevice.kernels.termination import Termination
 from torch import Tensor
 
+_BLOCK_SIZE = 64  # slots
+
 
 def decode_attention(
     query: Tensor,
@@ -18,12 +20,13 @@ def decode_attention(
     values: Tensor,
     *,
     scale: float,
-    block_size: int = 64,
+    block_size: int = _BLOCK_SIZE,
     order: Tensor | None = None,
     termination: Termination | None = None,
-    num_used: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Attention of one new token over all slots, or as many blocks of them as it takes.
+    """Attention of one new token over all slots, or on a CPU as many blocks of them as it takes.
+
+    On a GPU a detector took as long as what it saved: there torch's own attention reads all.
 
     Args:
         query: (batch, num_heads, 1, head_dim), after RoPE.
@@ -34,34 +37,35 @@ def decode_attention(
         order: (batch or 1, num_kv_heads or 1, num_blocks) int32, the blocks in the order in which they are read;
             None: from the last to the first. Block 0 is always read, if need be after the others.
         termination: when reading ends; None: after the last block.
-        num_used: (1,) int32 on the device, the slots there are: those after them are not read. The host need not know,
-            so that a CUDA graph can hold the call. Not with `order`; None: all.
 
     Returns:
         The output, shape and dtype of `query`, and the blocks that were read, (batch, num_kv_heads) int32.
     """
-    options = {"scale": scale, "block_size": block_size, "order": order, "termination": termination}
-    if uses_triton(query):
-        # Imported here: neither Triton nor Numba is there on every machine.
-        from ondevice.kernels.triton.decode_attention import attend
-
-        return attend(query, keys, values, num_used=num_used, **options)
-    if num_used is not None:
-        return _read_used(query, keys, values, scale, block_size, num_used)
-    if query.device.type != "cpu":  # torch's own attention, which nothing ends early
+    if query.device.type != "cpu":
         num_blocks = -(-keys.shape[2] // block_size)
         blocks_read = torch.full(keys.shape[:2], num_blocks, dtype=torch.int32, device=query.device)
         return attention(query, keys, values, scale=scale), blocks_read
-    from ondevice.kernels.cpu.decode_attention import attend as attend_on_cpu
+    # Imported here: Numba is not there on every machine.
+    from ondevice.kernels.cpu.decode_attention import attend
 
-    return attend_on_cpu(query, keys, values, **options)
+    return attend(query, keys, values, scale=scale, block_size=block_size, order=order, termination=termination)
 
 
-def _read_used(
-    query: Tensor, keys: Tensor, values: Tensor, scale: float, block_size: int, num_used: Tensor
-) -> tuple[Tensor, Tensor]:
-    """torch's own attention over all slots, with a mask for those that are not used."""
+def used_attention(query: Tensor, keys: Tensor, values: Tensor, num_used: Tensor, *, scale: float) -> Tensor:
+    """Attention of one new token over the first slots. The host need not know how many, so that a CUDA graph can hold
+    the call.
+
+    Args:
+        query, keys, values, scale: as for `decode_attention`.
+        num_used: (1,) int32 on the device, the slots there are: those after them are not read.
+
+    Returns:
+        Shape and dtype of `query`.
+    """
+    if uses_triton(query):
+        # Imported here: Triton is not there on every machine.
+        from ondevice.kernels.triton.decode_attention import attend
+
+        return attend(query, keys, values, num_used, scale=scale, block_size=_BLOCK_SIZE)
     is_used = torch.arange(keys.shape[2], device=query.device) < num_used
-    mask = additive_mask(is_used, query.dtype)[None, None, None]
-    blocks_read = ((num_used + block_size - 1) // block_size).expand(keys.shape[:2])
-    return attention(query, keys, values, scale=scale, mask=mask), blocks_read
+    return attention(query, keys, values, scale=scale, mask=additive_mask(is_used, query.dtype)[None, None, None])

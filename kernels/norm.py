@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from ondevice.kernels.backend import uses_triton
 from torch import Tensor
@@ -19,10 +18,6 @@ class RMSNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-
-    def on(self, device: torch.device) -> RMSNorm:
-        """The same norm on a device; itself where it is there."""
-        return self if self.weight.device == device else replace(self, weight=self.weight.to(device))
 
 
 def add_norm_(x: Tensor, residual: Tensor, norm: RMSNorm, before: RMSNorm | None = None) -> tuple[Tensor, Tensor]:

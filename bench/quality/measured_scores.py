@@ -91,13 +91,13 @@ def _expected(context: Context, queries: Sequence[Tensor]) -> list[Tensor]:
     for layer, (used, latest) in enumerate(zip(pot.num_cached, queries, strict=True)):
         if (first := pot.next_position[layer]) not in mean_rotation:
             mean_rotation[first] = _mean_rotation(decoder, pot, first)
-        positions, slots = pot.slots.to_layer_device(pot.positions[layer, ..., :used], layer), slice(0, used)
+        positions, slots = pot.positions[layer, ..., :used], slice(0, used)
         keys = decoder.seen_keys(pot, layer)
-        mean, covariance = (pot.slots.to_layer_device(part, layer) for part in moments(latest, mean_rotation[first]))
+        mean, covariance = moments(latest, mean_rotation[first])
         is_open = positions >= context.num_protected
         values = pot.slots.values_at(layer, slots)
         score = expected_attention(keys, values, mean, covariance, scale=decoder.parts.scale, is_open=is_open)
-        scores.append(score.to(decoder.device))
+        scores.append(score)
     return scores
 
 

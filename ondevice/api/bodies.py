@@ -22,8 +22,9 @@ async def json_body(request: Request) -> dict[str, Any]:
         raise ApiError(415, "request", "The body is not called JSON", "Send Content-Type: application/json.")
     try:
         data = json.loads(body)
+        json.dumps(data, ensure_ascii=False).encode()  # no reply and no file can hold half of a surrogate pair
     except (ValueError, RecursionError):
-        raise ApiError(400, "request", "The body is not JSON") from None
+        raise ApiError(400, "request", "The body is not JSON", "Send UTF-8, without half a surrogate pair.") from None
     if not isinstance(data, dict):
         raise ApiError(400, "request", "The body is not a JSON object")
     return data

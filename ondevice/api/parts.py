@@ -11,6 +11,7 @@ from ondevice.errors import DocumentError
 MOST_TOKENS = 4000  # of one result
 _HITS = 40  # of one result
 _AROUND = 120  # characters on each side of a hit
+_MOST_WORDS = 1000  # characters of what is looked for
 
 
 def page_texts(tokens: DocumentTokens, first: int, last: int, cursor: int = 0) -> dict[str, Any]:
@@ -49,18 +50,18 @@ def found(tokens: DocumentTokens, words: str, cursor: int = 0) -> dict[str, Any]
         cursor: `next_cursor` of the result before.
 
     Raises:
-        DocumentError: there are no words.
+        DocumentError: there are no words, or too many.
     """
-    if not words.split():
-        raise DocumentError("There is nothing to find", fix="Give some words.")
+    if not words.split() or len(words) > _MOST_WORDS:
+        what = f"There is {'too much' if words.split() else 'nothing'} to find"
+        raise DocumentError(what, fix=f"Give some words, at most {_MOST_WORDS:,} characters.")
     pattern = re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
-    hits = [(index, match) for index, text in enumerate(tokens.texts) for match in pattern.finditer(text)]
-    places = [
-        {
-            tokens.document.unit: tokens.page_number(index),
-            "text": " ".join(match.string[max(match.start() - _AROUND, 0) : match.end() + _AROUND].split()),
-        }
-        for index, match in hits[cursor : cursor + _HITS]
-    ]
-    rest = {"next_cursor": cursor + _HITS} if cursor + _HITS < len(hits) else {}
-    return {"count": len(hits), "found": places} | rest
+    first, count, places = max(cursor, 0), 0, list[dict[str, Any]]()
+    for index, text in enumerate(tokens.texts):
+        for match in pattern.finditer(text):  # one at a time: a letter is found millions of times
+            if first <= count < first + _HITS:
+                around = " ".join(text[max(match.start() - _AROUND, 0) : match.end() + _AROUND].split())
+                places.append({tokens.document.unit: tokens.page_number(index), "text": around})
+            count += 1
+    rest = {"next_cursor": first + _HITS} if first + _HITS < count else {}
+    return {"count": count, "found": places} | rest

@@ -15,6 +15,7 @@ from ondevice.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     from ondevice.model.loading.catalogue import CatalogueModel
+    from ondevice.model.loading.recommend import Recommendation
 
 BEST = "auto"
 
@@ -24,9 +25,9 @@ def list_models(as_json: AsJson = False) -> None:
     with errors_shown(as_json):
         from ondevice import words
         from ondevice.model.loading.catalogue import CATALOGUE
-        from ondevice.model.loading.stored import stored
+        from ondevice.model.loading.stored import choices, stored
 
-        best, rows = _best(), []
+        best, rows = choices(_suited())[0].model, []
         table = Table("name", "licence", "window", "download", "", box=None)
         for row in CATALOGUE.values():
             path = stored(row)
@@ -98,17 +99,17 @@ def _may_be_read(row: CatalogueModel) -> bool:
     return True
 
 
-def _best() -> CatalogueModel:
+def _suited() -> list[Recommendation]:
     from ondevice.model.loading.placement import choose_device, recommendations_for
 
-    return next(recommendations_for(choose_device("auto"))).model
+    return list(recommendations_for(choose_device("auto")))
 
 
 def _row(name: str) -> CatalogueModel:
     from ondevice.model.loading.catalogue import CATALOGUE, find
 
     if name == BEST:
-        return _best()
+        return _suited()[0].model
     row = find(name)
     if row is None:
         raise ConfigError(f"There is no model {name!r} in the catalogue", fix=f"Name one of {', '.join(CATALOGUE)}.")

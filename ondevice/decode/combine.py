@@ -31,14 +31,18 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
     model = decoder.parts
     wants_art, wants_host = config.art.enabled, config.tier.budget_bytes > 0
     is_windowed = any(layer.sliding_window is not None for layer in model.layers)
-    reads_codes = wants_art and config.pot.kv_dtype != "model" and not decoder.ends_early_in_codes
-    ends_early = (
-        wants_art and not reads_codes and config.pot.key_rotation != "on-read" and model.attention_softcap is None
-    )
+    is_on_gpu = model.device.type != "cpu"
+    reads_codes = wants_art and not is_on_gpu and config.pot.kv_dtype != "model" and not decoder.ends_early_in_codes
+    is_suited = config.pot.key_rotation != "on-read" and model.attention_softcap is None
+    ends_early = wants_art and not is_on_gpu and not reads_codes and is_suited
     # A pot that evicts nothing can get back what pruning kept from the deeper layers.
     has_evicted = wants_host and (config.pot.method.distills or config.slim.schedule != "off")
     recalls_host = has_evicted and not model.has_state
     rules = (
+        (
+            wants_art and is_on_gpu,
+            "Attention does not end early: on a GPU finding out when it could takes longer than reading all.",
+        ),
         (
             wants_art and config.pot.key_rotation == "on-read",
             "Attention does not end early: keys that are rotated on every read leave its kernel no blocks to skip.",

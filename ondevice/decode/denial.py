@@ -1,7 +1,7 @@
 """The decision that an answer is not in the document, before its first word.
 
 Asked to say so where the document does not, a small model denies what stands before its eyes. It is not asked, then,
-but its own probability of the sentence tells, together with the question's words: are they in the document at all?
+but its own probability of the sentence tells, together with the question's words: are they in one passage?
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOT_YET = "A search of the text has not found that. Not all of it is read yet."
 FEWEST_TOKENS = 1000  # of a text; a shorter one lacks most words of any question
 SMALLEST = 800  # hidden size; models of fewer than some 400 million parameters, whose states are narrower, know nothing
 # Chosen for the 1.5B with 1,024 tokens of passages; `ondevice eval answers` tells what it denies, rightly and wrongly.
-_LEAST, _BY_COVERAGE = -26.4, 20.0
+_LEAST, _BY_COVERAGE = -26.0, 25.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class Judgement:
 
     Attributes:
         refusal: what is said then.
-        coverage: share of the question's words that stand in the document, 0 to 1.
+        coverage: largest share of the question's words that stand in one passage, 0 to 1.
     """
 
     refusal: str
     coverage: float
 
     def denies(self, log_probability: float) -> bool:
-        """True if `NOT_THERE` has this log probability; the more words are there, the likelier it has to be."""
+        """True if `NOT_THERE` has this log probability; the more words stand together, the likelier it has to be."""
         return log_probability > _LEAST + _BY_COVERAGE * self.coverage
 
 

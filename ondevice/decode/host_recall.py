@@ -203,8 +203,7 @@ class HostRecall:
             if used == ranked:
                 continue
             keys = pot.slots.keys_at(layer, slice(0, used)).float()
-            beside = pot.slots.to_layer_device(query, layer).float()
-            given, _ = attention_sharpness(beside, keys, scale=parts.scale, softcap=parts.attention_softcap)
+            given, _ = attention_sharpness(query.float(), keys, scale=parts.scale, softcap=parts.attention_softcap)
             # Every head holds the same of these, in the same slots.
             origin = pot.origin[layer, 0, 0, ranked:used].cpu().long()
             is_text = origin >= 0

@@ -7,7 +7,6 @@ transformers' own forward pass to float tolerance: that is the first test of the
 from __future__ import annotations
 
 import copy
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard, Unpack
@@ -62,9 +61,7 @@ class Decoder:
     def first_layers(self, num_layers: int) -> Decoder:
         """The same model cut off after some layers, over the same weights: no weight is copied."""
         other = copy.copy(self)
-        other.parts = replace(
-            self.parts, all_layers=self.parts.all_layers[:num_layers], devices=self.parts.devices[:num_layers]
-        )
+        other.parts = replace(self.parts, all_layers=self.parts.all_layers[:num_layers])
         other._ropes, other._pot_ropes = self._ropes[:num_layers], self._pot_ropes[: len(other.parts.layers)]
         other._one_token = other._fast_step() if self._one_token is not None else None
         other._token_graph = other._graph() if self._token_graph is not None else None
@@ -78,7 +75,7 @@ class Decoder:
 
     def _fast_step(self) -> OneToken | None:
         """The shorter way for one token, where this model has one."""
-        layers = None if self.parts.is_spread else plain_layers(self.parts, self.device, self.dtype)
+        layers = plain_layers(self.parts, self.device, self.dtype)
         turns_wholly = self._rotary.dim == self.parts.head_dim
         return OneToken(self.parts, layers) if layers and turns_wholly else None
 
@@ -90,7 +87,7 @@ class Decoder:
 
     def _graph(self) -> TokenGraph | None:
         """One token in one launch, where there is a GPU that can and this model suits."""
-        is_there = self.device.type == "cuda" and not self.parts.is_spread and suits(self.parts, self._rotary)
+        is_there = self.device.type == "cuda" and suits(self.parts, self._rotary)
         return TokenGraph(self.parts, self._rotary) if is_there else None
 
     def new_pot(
@@ -155,11 +152,7 @@ class Decoder:
         Raises:
             PotError: it would not fit into the memory that is free.
         """
-        needed, devices = shape.nbytes(self.dtype), Counter(self.parts.pot_devices)
-        usable = min(  # of all that is needed, where each device takes its layers' part
-            usable_bytes(free_memory_bytes(device)) * len(self.parts.pot_devices) // number
-            for device, number in devices.items()
-        )
+        needed, usable = shape.nbytes(self.dtype), usable_bytes(free_memory_bytes(self.device))
         if needed > usable:
             capacity = shape.capacity
             raise PotError(
@@ -169,11 +162,7 @@ class Decoder:
             )
         if frame is not None:  # where heads are layers of the pot, each has its own
             frame = Frame(*(part.view(shape.num_layers, shape.num_kv_heads, -1) for part in frame))
-        places = [device for device in self.parts.pot_devices for _ in range(shape.pot_layers_per_layer)]
-        state_devices = dict(enumerate(self.parts.devices))
-        return MemoryPot(
-            shape, dtype=self.dtype, device=self.device, devices=places, frame=frame, state_devices=state_devices
-        )
+        return MemoryPot(shape, dtype=self.dtype, device=self.device, frame=frame)
 
     @torch.inference_mode()
     def forward(self, input_ids: Tensor, pot: Cache, **fields: Unpack[OptionFields]) -> Pass:
@@ -215,10 +204,9 @@ class Decoder:
         return torch.as_tensor(np.asarray(ids, np.int64), device=self.device)[None]
 
     def synchronize(self) -> None:
-        """Wait for the devices, so that a clock read afterwards is true."""
+        """Wait for the device, so that a clock read afterwards is true."""
         if self.device.type == "cuda":
-            for device in {self.device, *self.parts.devices}:
-                torch.cuda.current_stream(device).synchronize()  # copies in other streams go on
+            torch.cuda.current_stream(self.device).synchronize()  # copies in other streams go on
 
     def rotate_keys(
         self, keys: Tensor, positions: Tensor, max_positions: int, end: int | None = None, rope: int = 0
@@ -231,7 +219,7 @@ class Decoder:
             rope: that of `layers[rope]`.
         """
         tables = self._pot_ropes[rope].table(int(positions.max()) + 1 if end is None else end, max_positions)
-        cos, sin = (rows_of(self.parts.moved(table, positions.device), positions) for table in tables)
+        cos, sin = (rows_of(table, positions) for table in tables)
         return rotate(keys, cos, sin)
 
     def seen_keys(self, pot: MemoryPot, layer: int) -> Tensor:
@@ -239,9 +227,8 @@ class Decoder:
         slots = slice(0, pot.num_cached[layer])
         if pot.rotated:
             return pot.rotated[layer][:, :, slots]
-        positions = pot.slots.to_layer_device(pot.positions[layer, :, :, slots], layer)
-        rope = pot.shape.rope_of(layer)
-        return self.rotate_keys(pot.slots.keys_at(layer, slots), positions, pot.max_positions, rope=rope)
+        keys, positions = pot.slots.keys_at(layer, slots), pot.positions[layer, :, :, slots]
+        return self.rotate_keys(keys, positions, pot.max_positions, rope=pot.shape.rope_of(layer))
 
     def reach(self, pot: MemoryPot) -> int:
         """Positions that the RoPE of this pot is meant for; they may run on beyond, at a loss."""

@@ -20,7 +20,7 @@ _STEP = 128  # tokens; products with fewer are slower
 
 def heads(layer: AttentionLayer, normed: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Hidden states after the layer's input norm -> queries and keys before RoPE in one tensor, values, and the gate of
-    the output before its sigmoid, None where it has none; each (batch, heads, n, head_dim)."""
+    the output before its sigmoid, None where it has none; each (batch, heads, n, head_dim), a gate perhaps 1 wide."""
     batch, num_tokens, _ = normed.shape
     num_heads, num_kv_heads, gate = layer.num_heads, layer.num_kv_heads, None
     qkv = layer.qkv(normed).view(batch, num_tokens, -1, layer.head_dim).transpose(1, 2)
@@ -30,6 +30,8 @@ def heads(layer: AttentionLayer, normed: Tensor) -> tuple[Tensor, Tensor, Tensor
         query_keys = torch.cat((query, keys), dim=1)
     else:
         query_keys, values = qkv.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
+    if layer.head_gate is not None:
+        gate = layer.head_gate(normed).transpose(1, 2).unsqueeze(-1)
     if layer.q_norm is not None and layer.k_norm is not None:
         query, keys = query_keys.split((num_heads, num_kv_heads), dim=1)
         query_keys = torch.cat((layer.q_norm(query), layer.k_norm(keys)), dim=1)

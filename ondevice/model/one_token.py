@@ -187,7 +187,8 @@ def plain_layers(parts: ModelParts, device: torch.device, dtype: torch.dtype) ->
 
 
 def _plain_layer(layer: AttentionLayer) -> PlainLayer | None:
-    if layer.post_attention_norm or layer.post_mlp_norm or layer.is_gated or layer.activation is not F.silu:
+    is_gated = layer.is_gated or layer.head_gate is not None
+    if layer.post_attention_norm or layer.post_mlp_norm or is_gated or layer.activation is not F.silu:
         return None
     linears = tuple(layer.linears.values())
     if len(linears) < 4:

@@ -65,12 +65,11 @@ class Run:
             PassStopped: it was stopped.
         """
         parts = self._parts
-        normed = parts.all_layers[0].input_norm(parts.moved(hidden, parts.devices[0]))
+        normed = parts.all_layers[0].input_norm(hidden)
         for index, layer in enumerate(parts.all_layers):
             self.stop_if_asked()
-            hidden, normed = (parts.moved(part, parts.devices[index]) for part in (hidden, normed))
             hidden, normed = self._layer(index, layer, hidden, normed)
-        return parts.moved(normed, parts.device)
+        return normed
 
     def committed(self, hidden: Tensor, num_staying: int) -> Pass:
         """Count what stays in the pot, and the results of the pass."""
@@ -104,33 +103,31 @@ class Run:
             if self._options.keeps_dropped:
                 self._drop(number, layer, hidden, out, survivors)
             hidden, out = hidden[:, survivors], out[:, :, survivors]
-            self._angles.keep(self._parts.moved(survivors, self._parts.device))
+            self._angles.keep(survivors)
         return finish(layer, hidden, out, norm)
 
     def _project(self, number: int, layer: AttentionLayer, normed: Tensor) -> Heads:
-        first, place = self._pot.next_position[number * self._per_layer], self._parts.pot_devices[number]
-        cos, sin = (self._parts.moved(part, place) for part in self._angles.at(number, first))
-        heads = project_heads(layer, normed, cos, sin)
+        first = self._pot.next_position[number * self._per_layer]
+        heads = project_heads(layer, normed, *self._angles.at(number, first))
         if layer.query_scale is None:
             return heads
-        factors = self._parts.moved(layer.query_scale(first + self._angles.offsets), place)
+        factors = layer.query_scale(first + self._angles.offsets)
         return heads._replace(rotated_query=heads.rotated_query * factors[:, None].to(normed.dtype))
 
     def _note(self, heads: Heads, observed: Sequence[Tensor]) -> None:
         """Keep what the pass was asked for of one layer."""
-        options, device = self._options, self._parts.device
+        options = self._options
         if options.keeps_queries:
-            self._queries += self._parts.moved(heads.query, device).chunk(self._per_layer, dim=1)
-        self._mass += [self._parts.moved(one[..., : one.shape[-1] - options.num_transient], device) for one in observed]
+            self._queries += heads.query.chunk(self._per_layer, dim=1)
+        self._mass += [one[..., : one.shape[-1] - options.num_transient] for one in observed]
         if options.pruning is not None or options.offsets is not None:
             self._given.append(self._angles.offsets[: self._angles.offsets.shape[0] - options.num_transient])
 
     def _drop(self, number: int, layer: AttentionLayer, hidden: Tensor, out: Tensor, survivors: Tensor) -> None:
         """Keep the states of the tokens that pruning takes out of the pass."""
-        gone, device = _all_but(survivors, hidden.shape[1]), self._parts.device
+        gone = _all_but(survivors, hidden.shape[1])
         states = after_attention(layer, hidden[:, gone], out[:, :, gone])[0][0]
-        where = self._angles.offsets[self._parts.moved(gone, device)]
-        self._dropped.append(DroppedStates(number, where, self._parts.moved(states, device)))
+        self._dropped.append(DroppedStates(number, self._angles.offsets[gone], states))
 
     # -- attention to the pot --------------------------------------------------------------------
 
@@ -152,7 +149,6 @@ class Run:
         """Attention of the new tokens to one layer of the pot, and the attention mass, or peak, of those observed."""
         own, num_observed, pot = self._parts.layers[number], self._options.num_observed, self._pot
         mask = self._mask(own, layer)
-        mask = None if mask is None else self._parts.moved(mask, self._parts.pot_devices[number])
         is_plain = query.shape[2] == 1 and num_observed == 0 and mask is None and own.softcap is None
         attend = self._options.attention if is_plain else None
         if isinstance(pot, MemoryPot) and not pot.rotated:
@@ -182,17 +178,14 @@ class Run:
             own = self._options.attention
             attend = own.attend_coded if own is not None else attend_coded
             return attend(layer, query, pot.coded(layer, keys.shape[2]), positions, table, scale)
-        place = self._parts.pot_devices[number]
-        cos, sin, positions = (self._parts.moved(part, place) for part in (*table, positions))
-        return rope_attention(query, keys, values, positions, cos, sin, scale=scale)
+        return rope_attention(query, keys, values, positions, *table, scale=scale)
 
     def _wide(self, number: int, layer: int, keys: Tensor, values: Tensor, pot: MemoryPot) -> tuple[Tensor, Tensor]:
         """Keys after RoPE, of a pot that does not store them, and values, both in the model's type."""
         if pot.is_coded:
             coded = pot.coded(layer, keys.shape[2])
             keys, values = coded.wide_keys(self._dtype), coded.wide_values(self._dtype)
-        of_slots = self._angles.of_slots(number, self._positions(layer, pot), pot.next_position[layer])
-        cos, sin = (self._parts.moved(part, self._parts.pot_devices[number]) for part in of_slots)
+        cos, sin = self._angles.of_slots(number, self._positions(layer, pot), pot.next_position[layer])
         if pot.workspace is None:
             return rotate(keys, cos, sin), values
         used = keys.shape[2]

@@ -55,7 +55,7 @@ def _attend(
     """
     window, size = layer.sliding_window, state[0].shape[2]
     assert window is not None
-    query_keys, new_values, _ = heads(layer, normed)
+    query_keys, new_values, gate = heads(layer, normed)
     query, new_keys = query_keys.split((layer.num_heads, layer.num_kv_heads), dim=1)
     num_held = min(num_seen, size)
     keys, values = (
@@ -88,4 +88,6 @@ def _attend(
             )
         )
     out = outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
+    if gate is not None:
+        out = out * gate.sigmoid()
     return layer.out(out.transpose(1, 2).flatten(2)), kept

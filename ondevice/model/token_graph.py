@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from ondevice.kernels.decode_attention import decode_attention
+from ondevice.kernels.decode_attention import used_attention
 from ondevice.kernels.store_token import store_token_
 from ondevice.model.families.parts import ModelParts
 from ondevice.model.layer import finish, heads
@@ -126,8 +126,7 @@ class TokenGraph:
                 slot, position, num_used = held.places[number].split(1)
                 stored = pot.keys[number], pot.values[number], pot.rotated[number]
                 query = store_token_(query_keys, values, cos, sin, slot, position, *stored)
-                out, _ = decode_attention(query, stored[2], stored[1], scale=parts.scale, num_used=num_used)
-                outs.append(out)
+                outs.append(used_attention(query, stored[2], stored[1], num_used, scale=parts.scale))
             out = outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)
             hidden, normed = finish(layer, hidden, out, parts.norm_after(index))
         slots, positions, _ = held.places.view(-1, 3, 1, 1, 1).expand(-1, -1, 1, pot.shape.num_kv_heads, 1).unbind(1)
@@ -150,7 +149,8 @@ class TokenGraph:
 def suits(parts: ModelParts, rotary: Rotary) -> bool:
     """True if a model has nothing that `TokenGraph` leaves out, or that a graph may not hold."""
     is_plain = not parts.has_state and all(
-        len(layer.linears) == 4 and not layer.is_gated and layer.turn is parts.rotary for layer in parts.layers
+        len(layer.linears) == 4 and not layer.is_gated and layer.head_gate is None and layer.turn is parts.rotary
+        for layer in parts.layers
     )
     return is_plain and parts.attention_softcap is None and rotary.dim == parts.head_dim
 

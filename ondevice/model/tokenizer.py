@@ -163,8 +163,11 @@ class Tokenizer:
         return ids("one.\ntwo") == ids("one.\n") + ids("two")
 
     def _end_ids(self, more: Iterable[int]) -> frozenset[int]:
-        known = [self._prompt.token_to_id(name) for name in (self._hf.eos_token or "", *_END_TOKENS)]
-        return frozenset(token for token in [*known, *more] if token is not None)
+        known = [self._prompt.token_to_id(name) for name in _END_TOKENS]
+        # Others are text: Gemma 3 has a token of that name for the end of what HTML strikes out.
+        ends = [token for token in known if token in self.control_ids]
+        own = self._prompt.token_to_id(self._hf.eos_token or "")
+        return frozenset(token for token in [own, *ends, *more] if token is not None)
 
 
 def _encodable(text: str) -> str:

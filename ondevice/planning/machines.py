@@ -4,6 +4,7 @@ what fits into it follows from the plan."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 
 import psutil
 import torch
@@ -12,7 +13,9 @@ from ondevice.config import DeviceName
 from ondevice.errors import ConfigError
 from ondevice.machine.memory import free_memory_bytes, shares_memory
 from ondevice.machine.process import resident_bytes
+from ondevice.model.loading.placement import cpu_speed
 from ondevice.model.loading.recommend import Recommendation, recommend
+from ondevice.model.loading.stored import choices
 
 _GB = 10**9
 _FOUND = 0.8  # of the memory on the box: what a system reports is less
@@ -59,8 +62,10 @@ class Machine:
         return replace(self, device="cpu", device_total_bytes=0, device_free_bytes=0, is_shared=True)
 
     def best_model(self) -> Recommendation:
-        """The model of the catalogue that `auto` takes first."""
-        return next(recommend(self.total_bytes, self.device == "cuda", self.device_total_bytes))
+        """The model of the catalogue that `auto` tries first."""
+        speed = cpu_speed() if self.is_here else inf
+        suited = recommend(self.total_bytes, self.device == "cuda", self.device_total_bytes, speed)
+        return choices(suited)[0] if self.is_here else next(suited)
 
 
 def _row(name: str, label: str, main: float, gpu: float = 0.0, *, is_shared: bool = False) -> Machine:

@@ -6,7 +6,7 @@ how tokens are scored. Used slots are always 0..num_cached-1 of a layer; free sl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -81,22 +81,19 @@ class MemoryPot:
         *,
         dtype: torch.dtype,
         device: torch.device | str,
-        devices: Sequence[torch.device] | None = None,
         frame: Frame | None = None,
-        state_devices: Mapping[int, torch.device] | None = None,
     ) -> None:
         self.shape, device = shape, torch.device(device)
         heads = (shape.batch, shape.num_kv_heads)
         self.slots: WideSlots | CodedSlots
         self.keys, self.values, self.rotated, self.halves = (list[Tensor]() for _ in range(4))
         if shape.kv_dtype == "model":
-            self.slots = WideSlots(shape, dtype=dtype, devices=devices or [device] * shape.num_layers)
+            self.slots = WideSlots(shape, dtype=dtype, device=device)
             self.keys, self.values = self.slots.keys, self.slots.values
             self.rotated, self.halves = self.slots.rotated, self.slots.halves
         else:
             self.slots = CodedSlots(shape, frame or plain_frame(shape), dtype=dtype, device=device)
-        places = state_devices or dict.fromkeys((part.layer for part in shape.state), device)
-        self.native = NativeState(shape.state, shape.batch, dtype, places)
+        self.native = NativeState(shape.state, shape.batch, dtype, device)
         self.workspace = (
             torch.zeros(*heads, shape.capacity, shape.head_dim, dtype=dtype, device=device) if self.halves else None
         )
@@ -297,7 +294,6 @@ class MemoryPot:
             part[..., num_kept:num_cached] = FREE if buffer is self.origin else 0
         for some in self.pieces(layers, num_kept):
             part = index[some.start - layers.start : some.stop - layers.start].flatten(0, 1)
-            part = self.slots.to_layer_device(part, some.start)
             for buffer in self.slots.of(some):
                 keep_slots_(buffer.flatten(0, 1), part, num_cached)
         for layer in range(layers.start, layers.stop):
@@ -392,17 +388,6 @@ class MemoryPot:
         """Everything that changes with a slot of one layer: its keys, values and provenance."""
         return [*self.slots.layers[layer], *(t[layer] for t in self.provenance())]
 
-    def slots_of(self, layer: int, slots: Tensor) -> list[Tensor]:
-        """The numbers of some slots for each of `layer_buffers`, on its device: provenance is on one for all layers."""
-        beside = self.slots.to_layer_device(slots, layer)
-        return [beside] * len(self.slots.layers[layer]) + [slots] * len(self.provenance())
-
-    def synchronize(self) -> None:
-        """Wait until all devices of the pot have done what they were given."""
-        for device in set(self.slots.devices):
-            if device.type == "cuda":
-                torch.cuda.current_stream(device).synchronize()
-
     def _commit_some(
         self, offsets: Sequence[Tensor], num_tokens: int, origin: Tensor | int, num_transient: int
     ) -> None:
@@ -447,14 +432,12 @@ class MemoryPot:
             yield slice(start, min(start + size, layers.stop))
 
     def layers_by_length(self) -> list[tuple[slice, int]]:
-        """Runs of neighbouring layers of one size, on one device, that hold equally many tokens, with that number:
-        usually one run."""
+        """Runs of neighbouring layers of one size that hold equally many tokens, with that number: usually one run."""
         runs: list[tuple[slice, int]] = []
-        start, capacities, devices = 0, self.capacities, self.slots.devices
+        start, capacities = 0, self.capacities
         for layer in range(1, self.shape.num_layers + 1):
             same = layer < self.shape.num_layers and (
                 capacities[layer] == capacities[start]
-                and devices[layer] == devices[start]
                 and self.num_cached[layer] == self.num_cached[start]
                 and self.next_position[layer] == self.next_position[start]
             )

@@ -34,14 +34,10 @@ class NativeState:
         buffers: every tensor that it owns.
     """
 
-    def __init__(
-        self, parts: Sequence[StatePart], batch: int, dtype: torch.dtype, devices: Mapping[int, torch.device]
-    ) -> None:
+    def __init__(self, parts: Sequence[StatePart], batch: int, dtype: torch.dtype, device: torch.device) -> None:
         self.num_seen = 0
         self._parts = tuple(parts)
-        self.buffers = [
-            torch.zeros(batch, *part.size, dtype=part.dtype or dtype, device=devices[part.layer]) for part in parts
-        ]
+        self.buffers = [torch.zeros(batch, *part.size, dtype=part.dtype or dtype, device=device) for part in parts]
         self._pending: dict[int, Sequence[Tensor]] = {}
 
     def of(self, layer: int) -> list[Tensor]:

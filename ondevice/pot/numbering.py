@@ -86,6 +86,6 @@ def rotate_slots_(pot: MemoryPot, layers: slice, slots: slice, rotate_keys: Rota
 def _turn_(pot: MemoryPot, some: slice, slots: slice, rotate_keys: RotateKeys) -> None:
     """Compute the keys after RoPE again in some slots of layers that share one."""
     keys, _, rotated = (buffer[..., slots, :] for buffer in pot.slots.of(some))
-    positions = pot.slots.to_layer_device(pot.positions[some, ..., slots].flatten(0, 1), some.start)
+    positions = pot.positions[some, ..., slots].flatten(0, 1)
     end, rope = max(pot.next_position[some]), pot.shape.rope_of(some.start)
     rotated.copy_(rotate_keys(keys.flatten(0, 1), positions, pot.max_positions, end, rope).view(keys.shape))

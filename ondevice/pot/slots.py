@@ -16,7 +16,7 @@ from ondevice.kernels.codes import Coded, Frame, around, decode, decode_keys, en
 from ondevice.kernels.pot_update import replace_slots_
 from ondevice.kernels.rope import rotate_half
 from ondevice.pot.saved_state import check_finite, check_names, take
-from ondevice.pot.shape import PotShape, runs
+from ondevice.pot.shape import PotShape
 
 At = slice | Tensor
 
@@ -28,8 +28,6 @@ class Slots:
         names: of the buffers of a layer that have to be kept; what may follow them is computed from those.
         capacities: slots of each layer.
         layers: the buffers of each layer, (batch, num_kv_heads, capacity, ...), in the order of the names.
-        devices: of each layer's buffers.
-        is_spread: whether they are several.
     """
 
     names: tuple[str, ...]
@@ -38,18 +36,15 @@ class Slots:
         self,
         shape: PotShape,
         kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]],
-        devices: Sequence[torch.device],
+        device: torch.device,
     ) -> None:
         self._shape, self._groups = shape, list[tuple[slice, list[Tensor]]]()
         self.layers: list[list[Tensor]] = []
-        self.devices, self.is_spread = tuple(devices), len(set(devices)) > 1
-        place = self.devices.__getitem__
-        for layers, capacity in ((part, size) for group, size in shape.groups() for part in runs(group, place)):
+        for layers, capacity in shape.groups():
             size = (layers.stop - layers.start, shape.batch, shape.num_kv_heads, capacity)
             storage: list[Tensor] = []
             for dtype, rest in dict.fromkeys(kinds):  # those of one kind lie in one tensor
-                number, device = kinds.count((dtype, rest)), self.devices[layers.start]
-                storage.append(torch.zeros(number, *size, *rest, dtype=dtype, device=device))
+                storage.append(torch.zeros(kinds.count((dtype, rest)), *size, *rest, dtype=dtype, device=device))
             self._groups.append((layers, storage))
             buffers = [buffer for whole in storage for buffer in whole.unbind()]
             self.layers += [[buffer[index] for buffer in buffers] for index in range(size[0])]
@@ -57,12 +52,8 @@ class Slots:
 
     @property
     def groups(self) -> list[slice]:
-        """Runs of neighbouring layers of one size on one device: usually one run."""
+        """Runs of neighbouring layers of one size: usually one run."""
         return [layers for layers, _ in self._groups]
-
-    def to_layer_device(self, tensor: Tensor, layer: int) -> Tensor:
-        """A tensor on the device of a layer's buffers."""
-        return tensor.to(self.devices[layer]) if self.is_spread else tensor
 
     def of(self, layers: slice) -> list[Tensor]:
         """The buffers (num_layers, batch, num_kv_heads, capacity, ...) of some layers of one size."""
@@ -76,7 +67,6 @@ class Slots:
 
     def put_(self, layer: int, at: At, parts: Sequence[Tensor]) -> None:
         """Write what `names` says into slots of a layer; each part (batch, num_kv_heads, n, ...)."""
-        at = at if isinstance(at, slice) else self.to_layer_device(at, layer)
         for buffer, part in zip(self.layers[layer], parts, strict=False):
             replace_slots_(buffer, at, part)
 
@@ -97,8 +87,8 @@ class WideSlots(Slots):
 
     names = ("keys", "values")
 
-    def __init__(self, shape: PotShape, *, dtype: torch.dtype, devices: Sequence[torch.device]) -> None:
-        super().__init__(shape, [(dtype, (shape.head_dim,))] * shape.num_tensors, devices)
+    def __init__(self, shape: PotShape, *, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__(shape, [(dtype, (shape.head_dim,))] * shape.num_tensors, device)
         self.keys, self.values, *third = (list(buffers) for buffers in zip(*self.layers, strict=True))
         self.rotated = third[0] if shape.key_rotation == "stored" else []
         self.halves = third[0] if shape.key_rotation == "half-cache" else []
@@ -136,7 +126,7 @@ class CodedSlots(Slots):
     names = ("keys", "values", "key_scales", "value_scales")
 
     def __init__(self, shape: PotShape, frame: Frame, *, dtype: torch.dtype, device: torch.device) -> None:
-        super().__init__(shape, shape.code_kinds, [device] * shape.num_layers)
+        super().__init__(shape, shape.code_kinds, device)
         self._key_bits, self._value_bits = shape.code_bits
         self.frame, self._dtype = Frame(*(part.to(device, copy=True) for part in frame)), dtype
 

@@ -55,8 +55,7 @@ class UndoLog:
         for layer in range(self._pot.shape.num_layers):
             slots = self._slots(victims, layer)
             if slots is not None:
-                places = zip(self._pot.layer_buffers(layer), self._pot.slots_of(layer, slots), strict=True)
-                contents = [take_slots(buffer, at) for buffer, at in places]
+                contents = [take_slots(buffer, slots) for buffer in self._pot.layer_buffers(layer)]
                 entry.append(_Saved(layer, slots, contents))
         self._entries.append(entry)
         self.peak_bytes = max(self.peak_bytes, self._native_bytes + self._kept_bytes)
@@ -67,9 +66,8 @@ class UndoLog:
         pot.victims = None
         for entry in reversed(self._entries):
             for layer, slots, contents in entry:
-                places = zip(pot.layer_buffers(layer), pot.slots_of(layer, slots), contents, strict=True)
-                for buffer, at, content in places:
-                    replace_slots_(buffer, at, content)
+                for buffer, content in zip(pot.layer_buffers(layer), contents, strict=True):
+                    replace_slots_(buffer, slots, content)
         is_large = self._kept_bytes >= _LARGE
         self._entries, self._has_all = [], False
         if is_large and pot.positions.device.type == "cpu":

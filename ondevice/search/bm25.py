@@ -61,8 +61,8 @@ class BM25:
         scores = np.zeros(self._num_passages)
         for term, weight in self.weights(question).items():
             number = self._numbers[term]
-            own = slice(self._starts[number], self._starts[number + 1])
-            scores[self._at[own]] += weight * self._gains[own]
+            gains = self._gains[self._starts[number] : self._starts[number + 1]]
+            scores[self._passages_with(number)] += weight * gains
         return scores
 
     def weights(self, text: str) -> dict[str, float]:
@@ -71,16 +71,23 @@ class BM25:
         return {term: float(self._weights[self._numbers[term]]) for term in found}
 
     def coverage(self, question: str) -> float | None:
-        """The share of a question's words, rare ones counting most, that stand anywhere in the passages.
+        """The largest share of a question's words, rare ones counting most, that one passage has.
 
-        None where too few do for the question to be in their language. Words that ask do not count.
+        None where too few stand anywhere for the question to be in their language. Words that ask do not count.
         """
         asked = {term for term in terms(question) if not _ASKS.fullmatch(term)}
-        held = [weight for term, weight in self.weights(question).items() if term in asked]
-        if len(held) < _SAME_LANGUAGE * len(asked) or not asked:
+        weights = {term: weight for term, weight in self.weights(question).items() if term in asked}
+        if len(weights) < _SAME_LANGUAGE * len(asked) or not asked:
             return None
-        missing = (len(asked) - len(held)) * float(rarity(self._num_passages, np.zeros(1, np.int64))[0])
-        return sum(held) / (sum(held) + missing)
+        held = np.zeros(self._num_passages)
+        for term, weight in weights.items():
+            held[self._passages_with(self._numbers[term])] += weight
+        missing = (len(asked) - len(weights)) * float(rarity(self._num_passages, np.zeros(1, np.int64))[0])
+        return float(held.max()) / (sum(weights.values()) + missing)
+
+    def _passages_with(self, number: int) -> npt.NDArray[np.int32]:
+        """The passages that have a term."""
+        return self._at[self._starts[number] : self._starts[number + 1]]
 
 
 def terms(text: str) -> Iterator[str]:

@@ -104,9 +104,7 @@ class Models:
         speed = speeds.of_model(loaded.source)
         if speed is None or self.current is None:
             return ""
-        # Reading multiplies by every weight but those of the embedding and the output layer.
-        sizes = [one.num_parameters - one.num_embedding_parameters for one in (self.current, row)]
-        return f"roughly {words.rough_rate(speed * sizes[0] / sizes[1])}"
+        return f"roughly {words.rough_rate(speed * self.current.num_read_parameters / row.num_read_parameters)}"
 
     def _too_large(self, row: CatalogueModel) -> str:
         """Why the machine cannot carry it; "" where it can."""

@@ -33,6 +33,9 @@ class Asked:
     begun: tuple[int, ...] = ()
     attempt: int = 0
 
+    def __post_init__(self) -> None:  # half of an emoji, which a page may send, can be written nowhere
+        object.__setattr__(self, "question", self.question.encode("utf-8", "replace").decode())
+
 
 @dataclass(slots=True)
 class QuestionQueue:

@@ -145,12 +145,6 @@ def checked(plan: Plan) -> Plan:
     if config.pot.is_auto:
         checked(sized(plan, None, _ENDLESS, _ENDLESS, _ENDLESS))
         return plan
-    is_plain = config.pot.key_rotation != "half-cache" and config.pot.kv_dtype == "model" and not config.art.enabled
-    if plan.decoder.parts.is_spread and not is_plain:
-        raise ConfigError(
-            "A model on several GPUs takes neither {art.enabled}, nor {pot.key_rotation} half-cache, nor codes",
-            fix="Leave {art.enabled}, {pot.key_rotation} and {pot.kv_dtype} out.",
-        )
     if plan.num_protected >= config.pot.num_kept:
         raise ConfigError(
             f"The model's prompt and the sinks take {plan.num_protected} slots, all that {{pot.num_kept}} leaves",

@@ -440,6 +440,7 @@ def test_other_pages_get_nothing(client: Client, lamp: str, url: str) -> None:
         (b"[]", "application/json", 400),
         (b"{}", "text/plain", 415),
         (b'{"question": 5}', "application/json", 400),
+        (b'{"question": "\\ud800?"}', "application/json", 400),
         (b" " * 1_000_001, "application/json", 413),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,8 @@ from anyio import from_thread
 from ondevice.api import parts
 from ondevice.api.tools import Tools
 from ondevice.cli.mcp import _told
-from ondevice.documents import Limits
+from ondevice.documents import Document, Limits
+from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import DocumentError, NotInLibrary, OndeviceError, PotError
 from ondevice.library.library import Library
 from ondevice.serving.jobs import Jobs
@@ -95,8 +97,20 @@ def test_words_are_found_in_any_case_and_over_lines(tools: Tools) -> None:
     rest = tools.find(document, "the lamp was", first["next_cursor"])
     assert (rest["count"], len(rest["found"]), "next_cursor" in rest) == (51, 11, False)
     assert tools.find(document, "ship") == {"count": 0, "found": []}
-    with pytest.raises(DocumentError, match="nothing to find"):
-        tools.find(document, " ")
+    assert tools.find(document, "the lamp was", -45) == first
+    for words, says in ((" ", "nothing to find"), ("lamp " * 201, "too much to find.*at most 1,000")):
+        with pytest.raises(DocumentError, match=says):
+            tools.find(document, words)
+
+
+def test_what_is_found_a_million_times_takes_no_memory(jobs: Jobs) -> None:
+    tokens = DocumentTokens(Document("a.txt", "txt", "part", (), 1), jobs.engine.loaded.tokenizer.encode)
+    tokens.texts.append("e" * 300_000)
+    tokens._page_numbers.append(1)
+    tracemalloc.start()
+    assert parts.found(tokens, "e")["count"] == 300_000
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
 
 
 def test_a_question_that_comes_early_waits_for_the_reading(tools: Tools) -> None:

@@ -46,11 +46,14 @@ def write_gguf(
     return _written(writer, path)
 
 
-def write_model(path: Path, architecture: str, model: Any, **fields: Any) -> Path:
+def write_model(
+    path: Path, architecture: str, model: Any, vectors: dict[str, list[float]] | None = None, **fields: Any
+) -> Path:
     """A tiny model of transformers as llama.cpp's converter writes it, in float32.
 
     Args:
-        model: of a vocabulary of `len(TOKENS)`; of Gemma 3, LFM2 or Qwen3.5.
+        model: of a vocabulary of `len(TOKENS)`; of Gemma 3, LFM2, Llama, Phi-3 or Qwen3.5.
+        vectors: further tensors, by name.
         fields: metadata of the family beside what all have; a dot is `__`.
     """
     config, writer = model.config, GGUFWriter(path, architecture)
@@ -79,11 +82,15 @@ def write_model(path: Path, architecture: str, model: Any, **fields: Any) -> Pat
         if name.endswith("dt_bias"):
             stored = names.get_name(name.replace("dt_bias", "dt_proj")) + ".bias"
         writer.add_tensor(stored, _as_stored(name, weight, config).contiguous().numpy())
+    for name, numbers in (vectors or {}).items():
+        writer.add_tensor(name, np.array(numbers, np.float32))
     return _written(writer, path)
 
 
 def _as_stored(name: str, weight: torch.Tensor, config: Any) -> torch.Tensor:
     """What llama.cpp's converter makes of a weight."""
+    if type(config).__name__ == "LlamaConfig" and ("q_proj" in name or "k_proj" in name):
+        return weight.view(-1, 2, config.head_dim // 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
     if ".conv" in name and weight.dim() == 3:
         weight = weight.squeeze(1)
     if "Gemma" in type(config).__name__ or "Qwen3_5" in type(config).__name__:

@@ -27,7 +27,7 @@ from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.tokenizer import Tokenizer
 from ondevice_bench.quality.sentence_encoder import SentenceEncoder
 
-STATEFUL = ("gemma3_text", "qwen3_5_text", "lfm2")  # their layers keep more than slots of the pot
+STATEFUL = ("gemma3_text", "qwen3_5_text", "lfm2", "lfm3")  # their layers keep more than slots of the pot
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "smollm3", "ministral3")
 
 CHAT_TEMPLATE = (
@@ -48,6 +48,7 @@ _CLASSES = {
     "gemma3_text": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
     "qwen3_5_text": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM"),
     "lfm2": ("Lfm2Config", "Lfm2ForCausalLM"),
+    "lfm3": ("Lfm3Config", "Lfm3ForCausalLM"),
 }
 # Small caps and windows, so that short test inputs reach them.
 _FAMILY_FIELDS: dict[str, dict[str, Any]] = {
@@ -80,6 +81,15 @@ _FAMILY_FIELDS: dict[str, dict[str, Any]] = {
         "layer_types": ["conv", "full_attention", "conv", "full_attention"],
         "num_hidden_layers": 4,
         "block_auto_adjust_ff_dim": False,
+    },
+    "lfm3": {
+        "layer_types": ["conv", "full_attention", "sliding_attention", "full_attention"],
+        "num_hidden_layers": 4,
+        "sliding_window": 24,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+            "full_attention": {"rope_type": "proportional", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5},
+        },
     },
     "smollm3": {"no_rope_layer_interval": 2},
     "ministral3": {

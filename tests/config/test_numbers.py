@@ -46,7 +46,7 @@ WRITTEN = ["1e999", "-1e999", "1e-300", "1E+5", "9" * 400, "9" * 5000, f"-{'9' *
            "Infinity", "-Infinity", "null", "true", '"1"', "[]", "[1,2]", "[1e999,1e999]"]  # fmt: skip
 JSON = st.sampled_from(WRITTEN) | VALUES.map(json.dumps)
 TYPED = [*WRITTEN, "inf", "nan", "auto", "", "1_000", "٣", "1,2", "1e999,2", "nan,nan", "1,", "2GB", "9" * 400 + "GB"]
-many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def taken(make: Callable[[], EngineConfig]) -> None:

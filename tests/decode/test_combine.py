@@ -7,8 +7,9 @@ from dataclasses import replace
 from unittest import mock
 
 import pytest
+import torch
 
-from ondevice.config import ArtConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.config import ArtConfig, KvDtype, PotConfig, SlimConfig, TierConfig
 from ondevice.decode.combine import combine
 from ondevice.model.decoder import Decoder
 from tests.builders.models import plain_config, plain_generation, tiny_model
@@ -39,6 +40,15 @@ def test_what_takes_part_in_an_answer(
     found = combine(replace(PLAIN, **fields), Decoder(model), is_stream=is_stream)  # type: ignore[arg-type]
     assert {name for name in NAMES if getattr(found, name)} == takes_part
     assert len(found.notices) == num_notices, found.notices
+
+
+@pytest.mark.parametrize("kv_dtype", ["model", "int8"])
+def test_on_a_gpu_attention_reads_all_and_says_so(kv_dtype: KvDtype) -> None:
+    decoder = Decoder(tiny_model("llama"))
+    decoder.parts = replace(decoder.parts, device=torch.device("cuda"))
+    found = combine(replace(PLAIN, art=ART, pot=PotConfig(kv_dtype=kv_dtype)), decoder)
+    assert not found.ends_early
+    assert [notice for notice in found.notices if "on a GPU" in notice] == list(found.notices)
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,15 @@ def test_a_mail_that_does_not_say_its_encoding_is_guessed_and_the_section_says_s
     assert read(tmp_path / "b.mbox").pages[1].problem == "section 2 is read without 1 passage of hidden text"
 
 
+def test_a_head_that_is_nested_too_deeply_costs_its_mail_alone(tmp_path: Path) -> None:
+    deep = b"From c\nTo: " + b"(" * 5000 + b"\n\nLost.\n\n"
+    (tmp_path / "a.mbox").write_bytes(b"From a\n\nThe first.\n\n" + deep + b"From b\n\nThe last.\n")
+    first, lost, last = read(tmp_path / "a.mbox").pages
+    assert (first.text.strip(), lost.problem, last.text.strip()) == (
+        "The first.", "mail 2 is damaged [RecursionError]", "The last.",
+    )  # fmt: skip
+
+
 def test_each_mail_of_a_box_begins_a_section(tmp_path) -> None:
     path = tmp_path / "a.mbox"
     path.write_bytes(

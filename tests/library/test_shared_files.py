@@ -238,7 +238,9 @@ def check(library: Library) -> None:
     assert len(names) == len(set(names)) == 3 * len(set(texts))
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize(
+    "action", ["delete", *(pytest.param(action, marks=pytest.mark.slow) for action in ("save", "replace"))]
+)
 def test_a_kill_at_any_step_leaves_no_entry_without_its_text(action: str, tmp_path: Path) -> None:
     library, step, going = Library(tmp_path), 0, True
     while going:
@@ -252,7 +254,7 @@ def test_a_kill_at_any_step_leaves_no_entry_without_its_text(action: str, tmp_pa
     assert step > (2 if action == "delete" else 12), "it was killed between all changes of the disk"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(st.sampled_from(ACTIONS), st.sampled_from(sorted(SESSIONS)), st.integers(0, 60)),

@@ -65,6 +65,17 @@ def test_what_is_damaged_is_made_anew(path: Path, name: str, damage: bytes) -> N
     assert {file.name: file.read_bytes() for file in folder.iterdir() if file.name != "manifest.json"} == whole
 
 
+def test_what_was_made_of_another_file_is_not_taken(path: Path) -> None:
+    other = write_gguf(path.with_name("other.gguf"), architecture="llama", kinds=("Q8_0",), bias=False)
+    expected = logits(path)
+    [mine] = folders(path)
+    logits(other)
+    [theirs] = {*folders(path)} - {mine}
+    shutil.rmtree(mine)
+    theirs.rename(mine)
+    assert torch.equal(logits(path), expected)
+
+
 def test_the_tokenizer_of_a_second_start_is_that_of_the_first_one(path: Path) -> None:
     first, second = (load_model(str(path), device="cpu").tokenizer for _ in range(2))
     assert first.fingerprint == second.fingerprint

@@ -144,9 +144,9 @@ def test_a_layer_of_a_recorded_token_is_nine_launches(family: str, monkeypatch: 
 
     def attend(query: Any, *args: Any, **options: Any) -> Any:
         compiled.num_launches += 1
-        return torch.empty_like(query), None
+        return torch.empty_like(query)
 
-    monkeypatch.setattr("ondevice.model.token_graph.decode_attention", attend)
+    monkeypatch.setattr("ondevice.model.token_graph.used_attention", attend)
     monkeypatch.setattr("ondevice.model.decoder.free_memory_bytes", lambda device: 1 << 50)
     totals = []
     for num_layers in (2, 8):

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ondevice.errors import ModelError, UnsafeModel
+from ondevice.model.decoder import Decoder
 from ondevice.model.families import family_name
 from ondevice.model.loading import placement
 from ondevice.model.loading._transformers import transformers
@@ -314,7 +315,7 @@ _OF_GGUF: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("family", STATEFUL)
+@pytest.mark.parametrize("family", _OF_GGUF)
 def test_a_gguf_file_of_a_family_with_states_is_the_model_it_was_made_of(tmp_path: Path, family: str) -> None:
     name, fields = _OF_GGUF[family]
     own = {"query_pre_attn_scalar": 16} if name == "gemma3" else {}
@@ -325,6 +326,47 @@ def test_a_gguf_file_of_a_family_with_states_is_the_model_it_was_made_of(tmp_pat
     assert (loaded.max_positions, loaded.quantization) == (512, "none")
     outline, config = outline_model(path, torch.device("cpu")).model.config, loaded.model.config
     assert (outline.rope_parameters, outline.layer_types) == (config.rope_parameters, config.layer_types)
+
+
+def test_a_gguf_file_of_llama_3_turns_by_its_own_divisors(tmp_path: Path) -> None:
+    rope = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    rope["original_max_position_embeddings"] = 64
+    model = tiny_model("llama", vocab_size=len(TOKENS), rope_parameters=rope)
+    frequencies = 1 / 500.0 ** (torch.arange(0, 16, 2, dtype=torch.float) / 16)
+    divisors = (frequencies / model.model.rotary_emb.inv_freq).tolist()
+    path = write_model(
+        tmp_path / "tiny.gguf", "llama", model, {"rope_freqs.weight": divisors}, rope__dimension_count=16
+    )
+    _is_the_model(path, model, 60)
+
+
+def test_a_gguf_file_of_phi_3_turns_by_its_own_divisors_before_and_after_its_first_length(tmp_path: Path) -> None:
+    short, long = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5], [4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+    rope = {"rope_type": "longrope", "rope_theta": 10_000.0, "short_factor": short, "long_factor": long}
+    rope |= {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 48}
+    model = tiny_model(
+        "phi3", vocab_size=len(TOKENS), rope_parameters=rope, original_max_position_embeddings=48, max_positions=384
+    )
+    factors = {"rope_factors_short.weight": short, "rope_factors_long.weight": long}
+    own = {"attn_factor": model.model.rotary_emb.attention_scaling, "original_context_length": 48}
+    assert own["attn_factor"] > 1
+    path = write_model(
+        tmp_path / "tiny.gguf",
+        "phi3",
+        model,
+        factors,
+        rope__dimension_count=12,
+        **{f"rope__scaling__{name}": value for name, value in own.items()},
+    )
+    _is_the_model(path, model, 40, 100)
+
+
+def _is_the_model(path: Path, model: Any, *sizes: int) -> None:
+    decoder = Decoder(load_model(str(path), device="cpu").model)
+    for size in sizes:
+        ids = torch.arange(size)[None]
+        logits = decoder.head.logits(decoder.forward(ids, decoder.new_pot(size)).hidden_states)
+        assert (logits - model(ids).logits).abs().max() <= 1e-4
 
 
 def test_a_gguf_file_with_scaled_positions_that_nobody_reads_is_refused(tmp_path: Path) -> None:

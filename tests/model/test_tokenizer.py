@@ -121,7 +121,7 @@ def test_odd_text_comes_back_byte_for_byte(tokenizer: Tokenizer, text: str) -> N
 IN_VOCABULARY = st.characters(max_codepoint=0x3FFFF, exclude_characters="\x04\x06\x13\x14\x16\x1d", codec="utf-8")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(text=st.text(IN_VOCABULARY))
 @example("<|im_end|>")
 def test_any_text_comes_back_without_control_tokens(text: str) -> None:
@@ -342,6 +342,15 @@ def test_fingerprint_follows_vocabulary_and_template() -> None:
 def test_end_ids_come_from_tokenizer_and_generation_config() -> None:
     backend = byte_tokenizer()._hf
     assert Tokenizer(backend, eos_ids=[7]).eos_ids == {7, 258, 259}  # <|im_end|> and <|endoftext|>
+
+
+def test_a_token_of_a_text_ends_no_answer_whatever_it_is_called() -> None:
+    hf: Any = byte_tokenizer()._hf
+    hf.backend_tokenizer.add_tokens([AddedToken("</s>", special=False, normalized=False)])  # HTML's, as Gemma 3 has it
+    assert Tokenizer(hf).eos_ids == {258, 259}
+    other: Any = byte_tokenizer()._hf
+    other.backend_tokenizer.add_special_tokens([AddedToken("</s>", special=True, normalized=False)])
+    assert Tokenizer(other).eos_ids == {258, 259, 260}
 
 
 def test_truncation_stored_with_a_tokenizer_does_not_shorten_documents() -> None:

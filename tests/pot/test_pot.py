@@ -84,7 +84,7 @@ def assert_same(pot, before):
     assert all(torch.equal(a, b) for a, b in zip(before, pot.buffers(), strict=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     chunks=st.lists(st.integers(1, 24), min_size=1, max_size=8),
     policy=st.sampled_from([row.name for row in POLICIES.values() if row.distills]),

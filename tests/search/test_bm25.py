@@ -62,10 +62,10 @@ def test_scores_are_finite_and_never_negative(passages: list[str], question: str
     assert coverage is None or 0 <= coverage <= 1
 
 
-def test_coverage_is_the_share_of_rarity_that_stands_anywhere() -> None:
+def test_coverage_is_the_share_of_rarity_that_one_passage_has() -> None:
     index = BM25(["the red boat", "the blue boat", "the fish"])
     rare, both, every, absent = (math.log(1 + (3 - held + 0.5) / (held + 0.5)) for held in (1, 2, 3, 0))
-    assert index.coverage("red fish") == 1.0
+    assert index.coverage("red fish") == 0.5, "they stand apart"
     assert index.coverage("What is the red boat?") == 1.0, "what only asks does not count"
     assert index.coverage("the boat of Halvard") == pytest.approx((every + both) / (every + both + 2 * absent))
     assert index.coverage("red red herring") == pytest.approx(rare / (rare + absent))

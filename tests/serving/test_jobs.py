@@ -120,6 +120,13 @@ def test_a_file_is_deleted_unless_it_waits_for_its_password_or_its_pages_may_be_
     assert list((tmp_path / "documents").iterdir()) == []
 
 
+def test_a_question_with_half_of_an_emoji_spoils_no_record(house: House) -> None:
+    list(house.jobs.read(house.claimed(), CONFIG))
+    list(house.jobs.ask(house.claimed(), replace(WHEN, question="When was \ud83d lit?")))
+    assert house.workspace.exchanges[-1].question == "When was ? lit?"
+    assert isinstance(list(house.jobs.save(house.claimed()))[-1], Saved)
+
+
 def test_opening_can_be_stopped(house: House, tmp_path: Path) -> None:
     pdf = make_pdf(tmp_path / "two.pdf", show("One."), show("Two."))
     house.workspace = house.visitor.new("two.pdf")

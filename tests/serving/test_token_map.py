@@ -39,7 +39,7 @@ def seen_of(chance: np.random.Generator, **fields: Any) -> Provenance:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40), st.integers(0, SIZE - 1), st.booleans(), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_cells_count_every_token_once(seed: int, size: int, start: int, pruned: bool, hosted: bool) -> None:
     chance = np.random.default_rng(seed)
     depths = chance.integers(1, 3, 80).astype(np.uint16) if pruned else np.empty(0, np.uint16)

@@ -43,7 +43,7 @@ def readings(draw: Any) -> tuple[int, list[PotDistilled]]:
 
 
 @given(readings(), st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_every_moment_of_a_reading_comes_back_exactly(reading: tuple[int, list[PotDistilled]], data: Any) -> None:
     num_heads, events = reading
     history = RetentionHistory()

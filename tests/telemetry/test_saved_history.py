@@ -37,7 +37,7 @@ def history_after(events: list[Any]) -> RetentionHistory:
 
 
 @given(readings(), st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_it_comes_back_as_of_any_selection_and_goes_on(reading: Any, left: int) -> None:
     """Also where the pot on disk is of an earlier selection than the record beside it."""
     _, events = reading

@@ -4,7 +4,6 @@ Not collected by itself: Triton reads that variable once per process, so `test_t
 """
 
 import os
-from dataclasses import replace
 
 import pytest
 import torch
@@ -30,14 +29,11 @@ def test_kernel_equals_reference(case):
 def test_the_attention_bench_times_contenders_that_agree(monkeypatch):
     monkeypatch.setenv("KERNELS_IMPL", "triton")
     monkeypatch.setattr(gpu_attention, "milliseconds", lambda function: [1.0] * 3 if function() is not None else [])
-    monkeypatch.setattr(gpu_attention, "RULE", replace(gpu_attention.RULE, tau=1e-2))
     rows = [row for rows in gpu_attention.decode_rows(DEVICE, (1,), (1536,)) for row in rows]
     errors = {row.contender: row.p50 for row in rows if row.metric == "relative error"}
     assert errors[gpu_attention.OURS] < 2e-2
-    assert errors[gpu_attention.ENDING] < 4e-2
     summary = gpu_attention.summary_of(rows)
     assert summary["decode_speedup_vs_sdpa_gqa"] == 1.0
-    assert 0 < summary["ending_blocks_read_share"] < 1
 
 
 def test_the_layer_bench_times_what_runs(monkeypatch):

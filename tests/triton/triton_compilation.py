@@ -163,59 +163,27 @@ def test_logsumexp(capability, dtype):
     assert fits(capability, compile_for(capability, logsumexp.logsumexp_kernel, types, constants, num_warps=8))
 
 
-# splits, detector, relative, order, number of used slots on the device
-DECODE_VARIANTS = {
-    "plain": (1, False, False, False, False),
-    "plain-splits-order": (16, False, False, True, False),
-    "plain-splits-used": (16, False, False, False, True),
-    "detector": (1, True, False, False, False),
-    "detector-order": (1, True, True, True, False),
-    "detector-splits": (16, True, False, False, False),
-    "detector-splits-order": (64, True, True, True, False),
-}
-
-
-def compile_read(capability, name, variant, block_size=64, num_warps=4, num_stages=2):
+def compile_read(capability, name, splits, block_size=64):
     dtype, sizes = sizes_of(name, "ROWS")
-    splits, detects, is_relative, has_order, has_length = DECODE_VARIANTS[variant]
-    types = [f"*{dtype}"] * 3 + ["*i32"] + [f"*{dtype}", "*fp32", "*fp32", "*i32", "*i32", "*fp32"]
-    types += ["*fp32", "*i32", "fp32", "fp32"] + ["i32"] * 8
-    constants = {
-        **sizes,
-        "SPLITS": splits,
-        "PADDED_PARTS": max(splits, 32 * num_warps // sizes["PADDED_ROWS"]),
-        "THREADS": 32 * num_warps,
-        "BLOCK_SIZE": block_size,
-        "HAS_ORDER": has_order,
-        "HAS_LENGTH": has_length,
-        "DETECTS": detects,
-        "IS_RELATIVE": is_relative,
-    }
-    kernel = decode_kernels.read_kernel
-    return compile_for(capability, kernel, types, constants, num_warps, num_stages)
+    types = [f"*{dtype}"] * 4 + ["*fp32", "*fp32", "*i32", "fp32"] + ["i32"] * 3
+    constants = {**sizes, "SPLITS": splits, "BLOCK_SIZE": block_size}
+    return compile_for(capability, decode_kernels.read_kernel, types, constants, 4, 2)
 
 
-# Every GPU with all that there is to compile, and one with each variant.
-_ALL = "detector-splits-order"
+@pytest.mark.parametrize("capability", SHARED_BYTES)
+@pytest.mark.parametrize("splits", [1, 16])
+def test_decode_attention(capability, splits):
+    assert fits(capability, compile_read(capability, "llama-bf16", splits))
 
 
-@pytest.mark.parametrize(
-    ("capability", "variant"), [(c, v) for c in SHARED_BYTES for v in DECODE_VARIANTS if v == _ALL or c == 80]
-)
-def test_decode_attention(capability, variant):
-    assert fits(capability, compile_read(capability, "llama-bf16", variant))
-
-
-# What `_candidates` tries, and sizes whose tiles are smaller than a block.
-@pytest.mark.parametrize("variant", ["plain-splits-order", "detector-splits-order"])
+# Sizes whose tiles are smaller than a block are among them.
 @pytest.mark.parametrize("name", [name for name in SIZES if name != "llama-bf16"])
-@pytest.mark.parametrize(("num_warps", "num_stages"), [(4, 3), (8, 2)])
-def test_decode_attention_of_other_sizes(name, variant, num_warps, num_stages):
-    assert fits(_SMALLEST, compile_read(_SMALLEST, name, variant, num_warps=num_warps, num_stages=num_stages))
+def test_decode_attention_of_other_sizes(name):
+    assert fits(_SMALLEST, compile_read(_SMALLEST, name, 16))
 
 
 @pytest.mark.parametrize("capability", SHARED_BYTES)
 def test_decode_merge(capability):
-    constants = {"SPLITS": 24, "PADDED_SPLITS": 32, "ROWS": 12, "HEAD_DIM": 80, "PADDED_DIM": 128, "DETECTS": True}
-    types = ["*fp32", "*fp32", "*i32", "*bf16", "*i32", "*i32", "*fp32"]
+    constants = {"SPLITS": 24, "PADDED_SPLITS": 32, "ROWS": 12, "HEAD_DIM": 80, "PADDED_DIM": 128}
+    types = ["*fp32", "*fp32", "*bf16"]
     assert fits(capability, compile_for(capability, decode_kernels.merge_kernel, types, constants))

@@ -1,13 +1,11 @@
-"""Times of attention kernels on a GPU: decode attention with and without an end beside torch's, and the others.
+"""Times of attention kernels on a GPU: that of one token beside torch's, and the others.
 
 The caches are made so that attention lies where it lies in language models: most of it on the first slots (the sinks)
-and on some of the newest ones, a little on one place in the middle, and the rest thinly on everything. How much is
-read and lost at which setting is a property of models, which the evaluations measure; here only time is.
+and on some of the newest ones, a little on one place in the middle, and the rest thinly on everything.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
@@ -15,9 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from ondevice.kernels.decode_attention import decode_attention
+from ondevice.kernels.decode_attention import used_attention
 from ondevice.kernels.rope_attention import rope_attention
-from ondevice.kernels.termination import Termination
 from torch import Tensor
 
 from ondevice_bench.paged.paged_attention import paged_attention
@@ -29,13 +26,12 @@ from ondevice_bench.speed.gpu.run import Run
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 32, 8, 128  # Llama 3.1 8B
 LENGTHS = (4096, 32_768)
 BATCHES = (1, 4)
-RULE = Termination(tau=1e-3, phi=1e-3, patience=5, is_relative=True)
 _SCALE = HEAD_DIM**-0.5
 _HEAVY_SCORE = 11.0  # of the slots that attention lies on; the scores of the others are normal
 _CALLS, _REPLAYS = 10, 11  # of a graph that is timed; the first replay is a warm-up
 _FLUSHED_BYTES = 96 << 20  # more than caches hold
 
-OURS, ENDING, WATCHING = "decode attention", "decode attention, ends early", "decode attention, patience=inf"
+OURS = "decode attention"
 GQA, FOLDED = "torch SDPA, enable_gqa", "torch SDPA, heads as queries"
 
 
@@ -99,7 +95,7 @@ def _replays(work: Callable[[], Any]) -> list[float]:
 def decode_rows(
     device: torch.device, batches: tuple[int, ...] = BATCHES, lengths: tuple[int, ...] = LENGTHS
 ) -> Iterator[list[Row]]:
-    """Every batch and length: times of all contenders, and what an early end has read and changed."""
+    """Every batch and length: times of all contenders, and the error of ours."""
     for batch in batches:
         for num_slots in lengths:
             try:
@@ -111,26 +107,17 @@ def decode_rows(
 def _decode_rows(batch: int, num_slots: int, device: torch.device) -> list[Row]:
     query, keys, values = peaked_cache(batch, num_slots, device, torch.bfloat16)
     folded = query.view(batch, NUM_KV_HEADS, -1, HEAD_DIM)
-
-    def ours(rule: Termination | None) -> tuple[Tensor, Tensor]:
-        return decode_attention(query, keys, values, scale=_SCALE, termination=rule)
-
+    used = torch.tensor([num_slots], dtype=torch.int32, device=device)
     contenders: dict[str, Callable[[], Any]] = {
-        OURS: lambda: ours(None),
-        ENDING: lambda: ours(RULE),
-        WATCHING: lambda: ours(Termination(patience=math.inf)),
+        OURS: lambda: used_attention(query, keys, values, used, scale=_SCALE),
         GQA: lambda: F.scaled_dot_product_attention(query, keys, values, scale=_SCALE, enable_gqa=True),
         FOLDED: lambda: F.scaled_dot_product_attention(folded, keys, values, scale=_SCALE),
     }
     case = {"batch": batch, "slots": num_slots}
     rows = [row(name, case, "time", "ms", milliseconds(contender)) for name, contender in contenders.items()]
-    expected, (full, _), (ended, blocks_read) = contenders[FOLDED]().view(query.shape), ours(None), ours(RULE)
-    share = blocks_read.float().mean().item() / math.ceil(num_slots / 64)
-    norm = expected.float().norm(dim=-1)
-    rows += [row(ENDING, case, "blocks read", "share", [share])]
-    for name, out in ((OURS, full), (ENDING, ended)):
-        rows.append(row(name, case, "relative error", "", [_largest((out - expected).float().norm(dim=-1) / norm)]))
-    return rows
+    expected, out = contenders[FOLDED]().view(query.shape), contenders[OURS]()
+    error = (out - expected).float().norm(dim=-1) / expected.float().norm(dim=-1)
+    return [*rows, row(OURS, case, "relative error", "", [float(error.max())])]
 
 
 def other_rows(device: torch.device) -> Iterator[list[Row]]:
@@ -181,23 +168,12 @@ def summary_of(rows: list[Row]) -> dict[str, float]:
     def ratio(one: str, other: str) -> float:
         return _median([times[(one, *case)] / times[(other, *case)] for case in cases])
 
-    shares = [r.p50 for r in rows if r.metric == "blocks read"]
-    errors = [r.p50 for r in rows if r.metric == "relative error" and r.contender == ENDING]
     if not cases:
         return {}
     return {
         "decode_speedup_vs_sdpa_gqa": ratio(GQA, OURS),
         "decode_speedup_vs_sdpa_folded": ratio(FOLDED, OURS),
-        "ending_speedup_vs_decode": ratio(OURS, ENDING),
-        "ending_speedup_vs_sdpa_folded": ratio(FOLDED, ENDING),
-        "detector_overhead_percent": 100 * (ratio(WATCHING, OURS) - 1),
-        "ending_blocks_read_share": _median(shares),
-        "ending_relative_error_max": max(errors),
     }
-
-
-def _largest(tensor: Tensor) -> float:
-    return float(tensor.max())
 
 
 def _median(numbers: list[float]) -> float:

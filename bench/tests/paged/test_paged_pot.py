@@ -295,7 +295,7 @@ steps = st.tuples(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(steps, min_size=1, max_size=12))
 def test_invariants_hold_after_every_operation(operations):
     pot = new_pot(batch=3, num_blocks=9, max_blocks=6)

@@ -34,7 +34,7 @@ def _pages(request: Request, is_page: bool) -> Iterator[Page]:
         try:
             mail = message_from_bytes(data, policy=policy.default)
             blocks = [*([] if is_page else _head(mail)), *_blocks(mail, attached, is_page)]
-        except (LookupError, ValueError, TypeError, AttributeError) as error:  # of heads that the library cannot parse
+        except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:  # heads, or too deep
             yield Page(next(numbers), "", "unreadable", f"mail {number} is damaged [{type(error).__name__}]")
             continue
         for section in sections(blocks):

@@ -10,8 +10,8 @@ from ondevice.documents.formats.plain import lines, read_lines
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.split import split_parts
 
-_CUE = re.compile(r"\s*(?:(\d+):)?(\d{1,2}):(\d{2})[.,]\d{1,3}\s*-->")
-_VOICE, _MARK = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]*)>"), re.compile(r"</?[a-zA-Z0-9][^<>]*>|\{\\[^}]*\}")
+_CUE = re.compile(r"\s*(?:(\d{1,4}):)?(\d{1,2}):(\d{2})[.,]\d{1,3}\s*-->")
+_VOICE, _MARK = re.compile(r"<v(?:\.[^\s>]*)?\s+([^<>]*)>"), re.compile(r"</?[a-zA-Z0-9][^<>]*>|\{\\[^{}]*\}")
 _SECONDS = 30  # from one time in the text to the next
 
 

@@ -15,7 +15,7 @@ from ondevice.errors import ModelError
 from ondevice.model.families.common import complete_plain
 from ondevice.model.families.fusing import norm_of, weight_of
 from ondevice.model.families.gemma import complete_gemma3, gemma2_layers, gemma3_layers
-from ondevice.model.families.lfm2 import lfm2_layers
+from ondevice.model.families.lfm import lfm2_layers, lfm3_layers
 from ondevice.model.families.llama import llama_layers
 from ondevice.model.families.parts import Layer, ModelParts
 from ondevice.model.families.phi3 import phi3_layers
@@ -59,6 +59,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "qwen3_5_text": Family(qwen3_5_layers, is_centred=True, gguf="qwen35"),
     "lfm2": Family(lfm2_layers, norm="embedding_norm", gguf="lfm2"),
+    "lfm3": Family(lfm3_layers, norm="embedding_norm"),
 }
 # Checkpoints that see pictures, too: their text model is loaded alone, of this family where they name none.
 _SEEING = {"qwen3_5": "qwen3_5_text", "gemma3": "gemma3_text", "mistral3": "mistral"}
@@ -105,18 +106,10 @@ def model_parts(model: Any) -> ModelParts:
         vocab_size=config.vocab_size,
         max_positions=config.max_position_embeddings,
         logit_softcap=getattr(config, "final_logit_softcapping", None),
-        device=_device_of(model, "model.embed_tokens"),
-        devices=tuple(_device_of(model, f"model.layers.{index}") for index in range(len(body.layers))),
+        device=_device_of(model),
     )
 
 
-def _device_of(model: Any, name: str) -> torch.device:
-    """The device of a part: by accelerate's device map, else that of its weights.
-
-    Packed weights are no parameters; they lie where the norms do.
-    """
-    placed = getattr(model, "hf_device_map", None) or {}
-    if len(set(placed.values())) > 1 and name in placed:
-        return torch.device(placed[name])
-    own = next(model.get_submodule(name).parameters(), None)
-    return next(model.parameters()).device if own is None else own.device
+def _device_of(model: Any) -> torch.device:
+    """The device of its weights. Packed ones are no parameters; they lie where the norms do."""
+    return next(model.parameters()).device

@@ -58,12 +58,26 @@ def head_dim_of(config: Any) -> int:
 
 
 def complete_plain(config: Any, fields: dict[str, Any]) -> None:
-    """Set nothing: metadata hold nothing else that the model depends on.
+    """Set what RoPE's frequencies are divided by, and how many numbers of a head turn.
+
+    Args:
+        fields: metadata of a GGUF file, without the name of the family, and its tensors of such divisors.
 
     Raises:
-        ValueError: they do.
+        ValueError: they say more than that.
     """
-    if (scaling := fields.get("rope.scaling.type", "none")) != "none":
+    rope, scaling = config.rope_parameters, fields.get("rope.scaling.type", "none")
+    short = fields.get("rope_factors_short", fields.get("rope_freqs"))
+    if short is not None:
+        first = fields.get("rope.scaling.original_context_length", config.max_position_embeddings)
+        config.original_max_position_embeddings = rope["original_max_position_embeddings"] = first
+        rope |= {"rope_type": "longrope", "short_factor": short, "long_factor": fields.get("rope_factors_long", short)}
+        rope["attention_factor"] = fields.get("rope.scaling.attn_factor", 1.0)
+        rope["factor"] = config.max_position_embeddings / first
+        scaling = scaling.replace("longrope", "none")
+    if (share := fields.get("rope.dimension_count", head_dim_of(config)) / head_dim_of(config)) < 1:
+        rope["partial_rotary_factor"] = share
+    if scaling != "none":
         raise ValueError(f"its RoPE is scaled ({scaling}), which is not read from such a file")
 
 

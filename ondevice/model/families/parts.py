@@ -82,8 +82,9 @@ class AttentionLayer(Layer):
     """A layer whose keys and values lie in the pot.
 
     `qkv` gives (..., (num_heads + 2 * num_kv_heads) * head_dim); where it `is_gated`, twice as many rows for each query
-    head: its query, and what its output is multiplied by, after a sigmoid. `turn` is its RoPE. `sliding_window` limits
-    attention to that many last positions. `softcap` caps its scores.
+    head: its query, and what its output is multiplied by, after a sigmoid. `head_gate` gives one such number a query
+    head, (..., num_heads). `turn` is its RoPE. `sliding_window` limits attention to that many last positions. `softcap`
+    caps its scores.
     """
 
     qkv: Op
@@ -96,6 +97,7 @@ class AttentionLayer(Layer):
     q_norm: RMSNorm | None = None
     k_norm: RMSNorm | None = None
     is_gated: bool = False
+    head_gate: Op | None = None
     query_scale: QueryScale | None = None
     sliding_window: int | None = None
     softcap: float | None = None
@@ -145,8 +147,8 @@ class ModelParts:
     `all_layers` are of any kind; `layers` are those that the pot has slots for, alike but for their RoPE and window:
     what follows them is of the first of those.
     `lm_head` is the weight (vocab_size, hidden_size), which bitsandbytes never quantises, and which is packed with the
-    others; `logit_softcap` caps its logits. `max_positions` are those that the model was trained for. `devices` are
-    those of all layers, where what they keep is, too; all else is on `device`.
+    others; `logit_softcap` caps its logits. `max_positions` are those that the model was trained for. All is on
+    `device`.
     """
 
     embed: Op
@@ -158,9 +160,7 @@ class ModelParts:
     max_positions: int
     logit_softcap: float | None
     device: torch.device
-    devices: tuple[torch.device, ...]
     layers: tuple[AttentionLayer, ...] = field(init=False)
-    pot_devices: tuple[torch.device, ...] = field(init=False)
     num_heads: int = field(init=False)
     num_kv_heads: int = field(init=False)
     head_dim: int = field(init=False)
@@ -169,11 +169,9 @@ class ModelParts:
     rotary: Turn = field(init=False)
 
     def __post_init__(self) -> None:
-        pairs = [(layer, at) for layer, at in zip(self.all_layers, self.devices, strict=True) if has_slots(layer)]
-        layers = tuple(layer for layer, _ in pairs)
+        layers = tuple(filter(has_slots, self.all_layers))
         own = {name: getattr(layers[0], name) for name in ("num_heads", "num_kv_heads", "head_dim", "scale")}
-        own |= {"layers": layers, "pot_devices": tuple(at for _, at in pairs)}
-        own |= {"attention_softcap": layers[0].softcap, "rotary": layers[0].turn}
+        own |= {"layers": layers, "attention_softcap": layers[0].softcap, "rotary": layers[0].turn}
         for name, value in own.items():
             object.__setattr__(self, name, value)
 
@@ -182,23 +180,14 @@ class ModelParts:
         """True if there are layers that keep a state of their own, beside the pot."""
         return not all(map(has_slots, self.all_layers))
 
-    @property
-    def is_spread(self) -> bool:
-        """True if layers lie on several devices."""
-        return len(set(self.devices)) > 1
-
-    def moved(self, tensor: Tensor, device: torch.device) -> Tensor:
-        """The tensor on a device, of a model that is spread; of any other it is there already."""
-        return tensor.to(device) if self.is_spread else tensor
-
     def norm_after(self, index: int) -> RMSNorm:
-        """The norm of a layer's output, on that norm's device: of the next layer's input, or the last one of all.
+        """The norm of a layer's output: of the next layer's input, or the last one of all.
 
         Args:
             index: among `all_layers`.
         """
         is_last = index + 1 == len(self.all_layers)
-        return (self.norm if is_last else self.all_layers[index + 1].input_norm).on(self.devices[index])
+        return self.norm if is_last else self.all_layers[index + 1].input_norm
 
 
 def has_slots(layer: Layer) -> TypeGuard[AttentionLayer]:

@@ -97,6 +97,11 @@ class CatalogueModel:
         return self.num_embedding_parameters == self.dimensions["vocab_size"] * self.dimensions["hidden_size"]
 
     @property
+    def num_read_parameters(self) -> int:
+        """Weights that every token of a document is multiplied by: all but those of embedding and output layer."""
+        return self.num_parameters - self.num_embedding_parameters
+
+    @property
     def repository(self) -> HubRepository:
         """Source of a model that is a folder."""
         (source,) = self.sources
@@ -115,8 +120,7 @@ class CatalogueModel:
     @property
     def four_bit_bytes(self) -> int:
         """Memory with weights in 4 bits on a GPU."""
-        quantized = self.num_parameters - self.num_embedding_parameters
-        return int(quantized * _FOUR_BIT_BYTES) + self.num_embedding_parameters * _EMBEDDING_BYTES
+        return int(self.num_read_parameters * _FOUR_BIT_BYTES) + self.num_embedding_parameters * _EMBEDDING_BYTES
 
 
 def _rows() -> dict[str, CatalogueModel]:

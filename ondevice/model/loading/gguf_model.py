@@ -19,7 +19,7 @@ from ondevice.model.families import FAMILIES, gguf_families
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.gguf_file import GgufFile, read_header
 from ondevice.model.loading.gguf_int4 import int4_gguf_bytes
-from ondevice.model.loading.gguf_packed import can_pack, outline_packed, packed_bytes
+from ondevice.model.loading.gguf_packed import can_pack, outline_packed, packed_bytes, vector
 from ondevice.model.loading.gguf_tokenizer import SPLITS
 from ondevice.model.loading.kept_tiles import kept_header
 
@@ -83,7 +83,7 @@ def outline_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[
         return outline_packed(path, summary.header, dtype)
     where = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name, "local_files_only": True}
     try:
-        return empty_model(_config(where, summary), dtype), transformers.AutoTokenizer.from_pretrained(**where)
+        return empty_model(_config(path, where, summary), dtype), transformers.AutoTokenizer.from_pretrained(**where)
     except _OF_TRANSFORMERS as error:
         raise _unusable(path, error) from error
 
@@ -100,7 +100,7 @@ def load_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any
     options = {} if config is None else {"quantization_config": config(dequantize=True)}
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # its bar cannot be switched off otherwise
-            own = _config(where, summary)
+            own = _config(path, where, summary)
             model, info = transformers.AutoModelForCausalLM.from_pretrained(
                 **where, config=own, dtype=dtype, output_loading_info=True, **options
             )
@@ -114,10 +114,15 @@ def load_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any
     return model, tokenizer
 
 
-def _config(where: dict[str, Any], summary: GgufSummary) -> Any:
+def _config(path: Path, where: dict[str, Any], summary: GgufSummary) -> Any:
     """The model's configuration; raises what transformers does, or ValueError where metadata say what nobody reads."""
     config, family = transformers.AutoConfig.from_pretrained(**where), FAMILIES[summary.family]
     own = {key.removeprefix(f"{family.gguf}."): value for key, value in summary.header.metadata.items()}
+    own |= {
+        tensor.name.removesuffix(".weight"): vector(path, tensor).tolist()
+        for tensor in summary.header.tensors
+        if tensor.name.startswith("rope_")
+    }
     family.complete(config, own)
     return config
 

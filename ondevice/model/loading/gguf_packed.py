@@ -260,11 +260,10 @@ def _place(
         return
     name = module_name(tensor.name)
     if len(tensor.shape) == 1:
-        vector = store.vector(_vector(path, tensor))
-        model.get_submodule(name).weight = nn.Parameter(vector, requires_grad=False)
+        model.get_submodule(name).weight = nn.Parameter(store.vector(vector(path, tensor)), requires_grad=False)
         return
     num_heads = num_turned(fields, tensor.name)
-    own_bias = None if bias is None else store.vector(_vector(path, bias))
+    own_bias = None if bias is None else store.vector(vector(path, bias))
     linear = store.linear(name, partial(_raw, path, tensor, num_heads), tensor.kind, tensor.shape[1], own_bias)
     replace_module(model, name, linear)
 
@@ -284,7 +283,8 @@ def module_name(name: str) -> str:
     return f"model.layers.{layer}.{_PARTS[part]}"
 
 
-def _vector(path: Path, tensor: GgufTensor) -> Tensor:
+def vector(path: Path, tensor: GgufTensor) -> Tensor:
+    """The numbers of a tensor of one dimension, in float32 as it is stored."""
     return torch.from_numpy(np.fromfile(path, np.float32, tensor.shape[0], offset=tensor.offset))
 
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 import socket
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
+from time import monotonic
 from urllib.parse import urlsplit
-from urllib.request import getproxies
+from urllib.request import getproxies, proxy_bypass
 
 from ondevice.errors import ModelDownloadError, ModelError
 from ondevice.model.loading.cache_folder import models_dir
@@ -19,7 +22,9 @@ from ondevice.model.loading.checksums import file_sha256
 from ondevice.model.loading.progress import Progress
 
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
-_REACH_SECONDS = 5.0
+_REACH_SECONDS = 3.0
+_SAME_SECONDS = 30.0  # after a failure: several models are asked for, one after the other
+_unreached_at = -_SAME_SECONDS
 _ALLOWED = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
 _IGNORED = ["*/*", "consolidated*"]  # Mistral publishes its weights twice
 
@@ -74,16 +79,35 @@ def require_reachable(where: str) -> None:
     """
     from huggingface_hub import constants
 
-    address = urlsplit(constants.ENDPOINT)
+    global _unreached_at
     if constants.is_offline_mode():
         raise ModelDownloadError("The hub is switched off (HF_HUB_OFFLINE)", where=where)
-    if getproxies():  # which looks the name up by itself
-        return
-    try:
-        port = address.port or (80 if address.scheme == "http" else 443)
-        socket.create_connection((address.hostname or "", port), timeout=_REACH_SECONDS).close()
-    except OSError as error:
-        raise ModelDownloadError("The hub cannot be reached", where=where) from error
+    address = urlsplit(constants.ENDPOINT)
+    proxies = {} if proxy_bypass(address.hostname or "") else getproxies()
+    if proxy := proxies.get(address.scheme) or proxies.get("all"):  # it looks the name up by itself
+        address = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    port = address.port or (443 if address.scheme == "https" else 80)
+    if monotonic() - _unreached_at > _SAME_SECONDS:
+        if _answers(address.hostname or "", port):
+            return
+        _unreached_at = monotonic()
+    raise ModelDownloadError("The hub cannot be reached", where=where)
+
+
+def _answers(host: str, port: int) -> bool:
+    """True if somebody takes a connection there within `_REACH_SECONDS`."""
+    found = list[socket.socket]()
+
+    def connect() -> None:
+        with suppress(OSError):
+            found.append(socket.create_connection((host, port), timeout=_REACH_SECONDS))
+
+    thread = Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(_REACH_SECONDS)
+    for connection in found:
+        connection.close()
+    return bool(found)
 
 
 def cached(source: HubRepository) -> Path | None:
@@ -126,6 +150,7 @@ def _download(source: HubRepository, patterns: list[str]) -> Path:
 
     hub_id, revision = source.repo, source.revision
     try:
+        require_reachable(hub_id)
         return Path(snapshot_download(hub_id, revision=revision, allow_patterns=patterns, ignore_patterns=_IGNORED))
     except errors.GatedRepoError as error:
         raise ModelError(
@@ -139,7 +164,7 @@ def _download(source: HubRepository, patterns: list[str]) -> Path:
         ) from error
     except errors.HFValidationError as error:
         raise ModelError("No model on the hub can have that name", where=hub_id, fix="Check the name.") from error
-    except OSError as error:  # every other failure of the hub's client is one: offline, cut off, server error
+    except (OSError, ModelDownloadError) as error:  # of the hub's client: cut off, server error; or not reached
         raise ModelError(
             "The model is not on this machine, and the hub cannot be reached",
             where=hub_id,

@@ -34,7 +34,7 @@ from ondevice.model.loading.progress import Progress
 
 _LAYOUT = 2  # to be raised wherever `kernels.packed` or the order of tensors changes
 _FEWEST = 50_000_000  # bytes: fewer are packed in a moment
-_TILES, _INDEX, _SOURCE = "tiles", "index.json", "path"
+_TILES, _INDEX, _SOURCE, _NAME = "tiles", "index.json", "path", "name"
 _HEADER, _TOKENIZER, _RENDERED = "header.json", "tokenizer.json", "chat.json"
 
 
@@ -54,21 +54,17 @@ class Kept:
 
 def kept_header(path: Path) -> GgufFile | None:
     """The header of a file, its lists left empty; None: it is not kept, or not whole."""
-    folder = intact_folder(_folder_of(path))
     with suppress(OSError, ValueError, KeyError, TypeError):
-        if folder is not None:
-            fields, tensors = json.loads((folder / _HEADER).read_bytes())
-            named = (GgufTensor(**one | {"shape": tuple(one["shape"])}) for one in tensors)
-            return GgufFile(b"", fields, tuple(named))
+        fields, tensors = json.loads((_intact(path) / _HEADER).read_bytes())
+        named = (GgufTensor(**one | {"shape": tuple(one["shape"])}) for one in tensors)
+        return GgufFile(b"", fields, tuple(named))
     return None
 
 
 def kept(path: Path) -> Kept | None:
     """Products that are kept of a file; None: they are not there, or not whole."""
-    folder = intact_folder(_folder_of(path))
-    if folder is None:
-        return None
     with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError):
+        folder = _intact(path)
         index: dict[str, list[list[int]]] = json.loads((folder / _INDEX).read_bytes())
         # Copied where it is written to, which nobody does; read-only memory torch would warn of.
         tiles = torch.from_numpy(np.memmap(folder / _TILES, np.uint8, "c"))
@@ -94,7 +90,7 @@ def keep_tiles(
         report(f"Keeping {path.name} packed for the next start ({num_bytes / 1e6:,.0f} MB)", None)
         with writing(title, cache), held(cache / f"{name}.lock", "Waiting for another process", report):
             require_room(title, cache, num_bytes)
-            with built_beside(cache / name, source={_SOURCE: str(path.absolute())}) as folder:
+            with built_beside(cache / name, source={_SOURCE: str(path.absolute()), _NAME: name}) as folder:
                 at, index = 0, dict[str, list[list[int]]]()
                 with (folder / _TILES).open("wb") as file:
                     for module, weight in weights.items():
@@ -121,6 +117,14 @@ def _drop_stale(cache: Path, path: str) -> None:
         source = source_of(folder).get(_SOURCE, "")
         if source == path or not Path(source).exists():
             remove_folders(folder)
+
+
+def _intact(path: Path) -> Path:
+    """The whole folder of a model file; raises OSError where there is none, or what was made of another file."""
+    folder = intact_folder(_folder_of(path))
+    if folder is None or source_of(folder).get(_NAME) != folder.name:
+        raise FileNotFoundError
+    return folder
 
 
 def _folder_of(path: Path) -> str:

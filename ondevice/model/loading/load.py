@@ -16,7 +16,6 @@ import torch
 
 from ondevice.config import DEFAULT_MODEL, DeviceName, DtypeName, Quantization
 from ondevice.errors import ModelError
-from ondevice.machine.memory import free_memory_bytes
 from ondevice.model.families import family_name
 from ondevice.model.loading import catalogue, gguf_packed, hub, outline, pretrained, stored
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel, HubRepository
@@ -33,7 +32,6 @@ from ondevice.model.loading.placement import (
     require_memory,
 )
 from ondevice.model.loading.progress import Progress, silent
-from ondevice.model.loading.spread import device_map, free_of_all
 from ondevice.model.tokenizer import Tokenizer
 
 MODEL_VARIABLE = "ONDEVICE_MODEL"  # what `auto` takes, for those who have decided once and for all
@@ -172,21 +170,26 @@ def _from_catalogue(row: CatalogueModel, wish: _Wish) -> LoadedModel:
 
 
 def _load_best(wish: _Wish) -> LoadedModel:
-    """The best model of the catalogue that can be had and fits; a notice says why not a better one.
+    """The best model of the catalogue that is here, else the best that can be had; a notice says why not a better one.
 
     Raises:
         ModelError: not even the smallest can be had.
     """
-    problem, failed = "", list[ModelError]()
-    for one in recommendations_for(wish.device):
+    suited, failed = list(recommendations_for(wish.device)), list[ModelError]()
+    better = suited[0].model
+    for one in stored.choices(suited):
         quantization = wish.quantization if one.quantization == "none" else one.quantization
         try:
             loaded = _load(one.model.name, replace(wish, quantization=quantization))
         except ModelError as error:
-            problem = problem or f"{one.model.title} would suit this machine better. {error.text()}"
+            better = better if failed else one.model
             failed.append(error)
             continue
-        return replace(loaded, notice=" ".join(text for text in (loaded.notice, problem) if text))
+        if one.model is better:
+            return loaded
+        why = failed[0].what if failed else f"`ondevice models fetch {better.name}` brings it"
+        notice = f"{loaded.name} is used, though {better.title} would suit this machine better: {why}."
+        return replace(loaded, notice=" ".join(text for text in (loaded.notice, notice) if text))
     raise failed[-1]
 
 
@@ -238,21 +241,14 @@ def _from_folder(folder: Path, name: str, wish: _Wish, notice: str = "") -> Load
     device, tokenizer = wish.device, pretrained.load_tokenizer(folder)
     if wish.is_outline:
         model, device = outline.folder_outline(checkpoint, dtype), outline.META
-    elif form.bits is not None or (
-        form.is_int4 and (len(free_of_all(device)) < 2 or form.num_bytes <= free_memory_bytes(device))
-    ):
+    elif form.bits is not None or form.is_int4:
         require_memory(form.num_bytes, device, form.weights)
         report = partial(wish.report, f"Loading {name}, weights in {form.bits or 4} bits")
         model = pretrained.load_rounded_weights(checkpoint, device, form.bits, report)
-    else:  # over several GPUs the layers' own modules multiply
-        form = replace(form, is_int4=False)
-        places, free = None, free_of_all(device)
-        if len(free) > 1 and form.num_bytes > free_memory_bytes(device):
-            places = device_map(outline.folder_outline(checkpoint, dtype), form.num_bytes, free)
-        else:
-            require_memory(form.num_bytes, device, form.weights)
+    else:
+        require_memory(form.num_bytes, device, form.weights)
         wish.report(f"Loading {name}", None)
-        model = pretrained.load_weights(checkpoint, device, dtype, form.weights, places)
+        model = pretrained.load_weights(checkpoint, device, dtype, form.weights)
     return _finished(model, tokenizer, name, device, dtype, form, checkpoint.fingerprint(), notice)
 
 

@@ -16,6 +16,9 @@ from ondevice.model.loading.recommend import Recommendation, recommend
 
 WeightForm = Literal["none", "8bit", "4bit", "stored"]  # `stored`: as a GGUF file has them
 
+# Weights times tokens that a core reads in a second: docs/results/bench-peers.md, peers_1_5b, and 2.5 times less where
+# peers_0_5b was measured.
+_CORE_SPEED, _PLAIN_CORE_SPEED = {"AVX512": 86e9}, 34e9
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -73,4 +76,10 @@ def recommendations_for(device: torch.device) -> Iterator[Recommendation]:
     """The advice of `recommend` for this machine."""
     has_cuda = device.type == "cuda"
     cuda_bytes = torch.cuda.get_device_properties(device).total_memory if has_cuda else 0
-    return recommend(psutil.virtual_memory().total, has_cuda, cuda_bytes)
+    return recommend(psutil.virtual_memory().total, has_cuda, cuda_bytes, cpu_speed())
+
+
+def cpu_speed() -> float:
+    """Weights times tokens that this CPU reads in a second, as far as that can be told without a trial."""
+    kind = torch.backends.cpu.get_cpu_capability()
+    return torch.get_num_threads() * _CORE_SPEED.get(kind, _PLAIN_CORE_SPEED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -21,22 +21,14 @@ from ondevice.model.loading.packed_checkpoint import load_rounded, missing_weigh
 from ondevice.model.loading.placement import WeightForm
 
 
-def load_weights(
-    checkpoint: Checkpoint,
-    device: torch.device,
-    dtype: torch.dtype,
-    quantization: WeightForm,
-    places: Mapping[str, Any] | None = None,
-) -> Any:
-    """The causal LM of a checkpoint, on `device`, or each part in its own of `places`, from `spread.device_map`.
+def load_weights(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, quantization: WeightForm) -> Any:
+    """The causal LM of a checkpoint, on `device`.
 
     Raises:
         ModelError: it does not fit, does not load, or lacks weights.
     """
     options = {} if checkpoint.stored_quantization else _quantization_options(quantization, dtype)
-    if places is not None:
-        options["device_map"] = dict(places)
-    elif device.type != "cpu" or quantization != "none":  # else the weights stay in the mapped file
+    if device.type != "cpu" or quantization != "none":  # else the weights stay in the mapped file
         options["device_map"] = {"": device}
     with _loading(checkpoint.folder, device):
         model, info = transformers.AutoModelForCausalLM.from_pretrained(

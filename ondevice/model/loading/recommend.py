@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
-from ondevice.model.loading.catalogue import CATALOGUE, SMOLLM2, CatalogueModel
+from ondevice.model.loading.catalogue import CATALOGUE, SMOLLM2, CatalogueModel, WheelSlices
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,20 @@ class Recommendation:
         return f"its weights take {self.weight_bytes / 1e9:.1f} GB {form}, which suits {self.label}"
 
     @property
+    def needs_hub(self) -> bool:
+        """True if nothing but the hub has the model."""
+        return not any(isinstance(source, WheelSlices) for source in self.model.sources)
+
+    @property
     def command(self) -> str:
         """The one command that starts the app with it."""
         option = "" if self.quantization == "none" else f" --quantization {self.quantization}"
         return f"ondevice app --model {self.model.name}{option}"
 
 
-# Best first. On a CPU time is the limit before memory is, hence smaller models there. Never a model whose licence has
-# to be accepted on the hub first, or is not Apache's.
+_FEWEST_TOKENS = 100.0  # a second, that a machine has to read with a model that only the hub has
+# Best first. On a CPU time is the limit before memory is, hence smaller models there: general ones, and those that are
+# had without the hub. Never a model whose licence has to be accepted on the hub first, or is not Apache's.
 DEVICE_CLASSES = (
     Recommendation("a GPU with 40 GB or more (Jetson AGX Orin 64 GB)", True, 38 * 10**9, CATALOGUE["qwen3-14b"]),
     Recommendation("a GPU with 24 GB (RTX 4090, Jetson AGX Orin 32 GB)", True, 22 * 10**9, CATALOGUE["qwen3-8b"]),
@@ -58,21 +65,27 @@ DEVICE_CLASSES = (
     Recommendation("a GPU with 12 GB (RTX 4070)", True, 11 * 10**9, CATALOGUE["qwen3-8b"], "4bit"),
     Recommendation("a GPU with 8 GB (Jetson Orin Nano)", True, 7 * 10**9, CATALOGUE["qwen3-1.7b"]),
     Recommendation("a GPU with 4 GB", True, 3 * 10**9, CATALOGUE["qwen3-0.6b"]),
+    Recommendation("a CPU with 6 GB of memory", False, 5 * 10**9, CATALOGUE["qwen3-1.7b-gguf"]),
+    Recommendation("a CPU with 3 GB of memory", False, 25 * 10**8, CATALOGUE["qwen3-0.6b-gguf"]),
     Recommendation("a CPU with 6 GB of memory", False, 5 * 10**9, CATALOGUE["qwen2.5-coder-1.5b"]),
     Recommendation("a CPU with 3 GB of memory", False, 25 * 10**8, CATALOGUE["qwen2.5-coder-0.5b"]),
     Recommendation("a machine with little memory", False, 0, SMOLLM2),
 )
 
 
-def recommend(total_memory_bytes: int, has_cuda: bool, cuda_memory_bytes: int = 0) -> Iterator[Recommendation]:
+def recommend(
+    total_memory_bytes: int, has_cuda: bool, cuda_memory_bytes: int = 0, cpu_speed: float = inf
+) -> Iterator[Recommendation]:
     """Models for a machine, the best first; the last one is for every machine.
 
     Args:
         total_memory_bytes: main memory.
         has_cuda: whether torch can use a GPU.
         cuda_memory_bytes: the GPU's memory; on boards that share it, all of it.
+        cpu_speed: weights times tokens that the CPU reads in a second.
     """
     for row in DEVICE_CLASSES:
         memory = cuda_memory_bytes if row.has_cuda else total_memory_bytes
-        if memory >= row.min_memory_bytes and (has_cuda or not row.has_cuda):
+        is_slow = not row.has_cuda and row.needs_hub and cpu_speed < _FEWEST_TOKENS * row.model.num_read_parameters
+        if memory >= row.min_memory_bytes and (has_cuda or not row.has_cuda) and not is_slow:
             yield row

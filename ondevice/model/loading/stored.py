@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from ondevice.errors import ModelError
@@ -10,6 +11,7 @@ from ondevice.model.loading.cache_folder import models_dir
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
 from ondevice.model.loading.kept_tiles import drop_tiles
 from ondevice.model.loading.progress import Progress
+from ondevice.model.loading.recommend import Recommendation
 
 
 def stored(row: CatalogueModel) -> Path | None:
@@ -19,6 +21,14 @@ def stored(row: CatalogueModel) -> Path | None:
     if row.file:
         return model_file.cached_file(row)
     return hub.cached(row.repository)
+
+
+def choices(suited: Iterable[Recommendation]) -> list[Recommendation]:
+    """Models in the order that `auto` tries: those that are here, then those that are fetched, each as in `suited`.
+
+    A download is no surprise then. The smallest one counts as fetched: it came with a set-up, not as somebody's choice.
+    """
+    return sorted(suited, key=lambda one: one.model is SMOLLM2 or stored(one.model) is None)
 
 
 def require_readable(row: CatalogueModel) -> None:

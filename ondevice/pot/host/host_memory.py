@@ -130,8 +130,6 @@ class HostMemory:
         self.num_copied = after
         self._num_tokens += after[0] - before[0]
         # The copies wait for what is still being computed, and that for nothing.
-        if self._pot.slots.is_spread:
-            self._pot.synchronize()
         computed = torch.cuda.current_stream().record_event() if self._stream is not None else None
         self._pending.append(self._worker.submit(self._copy, before, after, dropped, computed))
 
@@ -172,8 +170,8 @@ class HostMemory:
         # On a GPU every call counts, on a CPU what its caches hold.
         budget = _CPU_PIECE if is_cpu else _GPU_PIECE
 
-        def given(layer: int) -> tuple[int, int, int, torch.device]:
-            return before[layer], after[layer], self.tier.num_written(layer), self._pot.slots.devices[layer]
+        def given(layer: int) -> tuple[int, int, int]:
+            return before[layer], after[layer], self.tier.num_written(layer)
 
         for (first, end, *_), group in groupby(range(shape.num_layers), key=given):
             same = list(group)
