@@ -11,7 +11,7 @@ from ondevice.documents.shown import passage
 from ondevice.events import Citation, Source
 from ondevice.schema import SchemaError, parse
 
-_SHOWN = 8  # answers whose sources are listed
+SHOWN = 8  # answers whose sources are listed
 _CUT = ("length", "cancelled", "turn")  # reasons for the end of an answer that could go on
 
 
@@ -21,7 +21,8 @@ class Exchange:
 
     Attributes:
         question, text: as they were asked and given.
-        account: what stands under the answer.
+        account: all that is told of the answer, in one line.
+        summary: the line under the answer; `rows` are the account behind it, by name.
         record: the same in numbers; JSON.
         sources: where the answer looked; `note` says from how much of it.
         ids: the tokens of the answer, so that it can go on.
@@ -38,6 +39,8 @@ class Exchange:
     ids: tuple[int, ...] = ()
     attempt: int = 0
     citations: tuple[Citation, ...] = ()
+    summary: str = ""
+    rows: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_cut(self) -> bool:
@@ -103,7 +106,7 @@ def sources_panel(exchanges: Sequence[Exchange], unit: str, kind: str = "") -> d
                     for source in exchange.sources
                 ],
             }
-            for at, exchange in list(enumerate(exchanges))[: -_SHOWN - 1 : -1]
+            for at, exchange in list(enumerate(exchanges))[: -SHOWN - 1 : -1]
         ]
     }
 

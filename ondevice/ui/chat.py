@@ -7,13 +7,11 @@ Links that begin with # are ours, and the page acts on them; a model's own stay 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from ondevice import words
-from ondevice.serving.conversation import start_of, without_images
-from ondevice.serving.exchanges import Exchange, one_line
-from ondevice.serving.workspace import Phase, Workspace
+from ondevice.serving.exchanges import SHOWN, Exchange, one_line
+from ondevice.serving.workspace import Workspace
 from ondevice.ui.composer import waits_for
 
 Messages = list[dict[str, Any]]
@@ -21,36 +19,23 @@ _MARKDOWN = re.compile(r"([!-/:-@\[-`{-~])")  # all that may mean something
 
 
 def conversation(workspace: Workspace) -> Messages:
-    """Questions and answers, with the question that waits, and what it waits for."""
-    waiting = workspace.asked.waiting
-    messages, exchanges = workspace.messages, workspace.exchanges
-    if waiting is not None and waiting.at is not None:
-        messages, exchanges = messages[: start_of(workspace, waiting.at)], exchanges[: waiting.at]
-    shown = list(_shown(workspace, messages, exchanges))
-    if waiting is None:
-        return shown
-    question = {"role": "user", "content": without_images(waiting.question)}
-    return [*shown, question, _said(f"*{waits_for(workspace, waiting)}*")]
+    """Questions and answers, with the one that is being written and the one that waits, and what it waits for."""
+    waiting, writing = workspace.asked.waiting, workspace.writing
+    shown, last = list[dict[str, Any]](), len(workspace.exchanges) - 1
+    for at, exchange in enumerate(workspace.exchanges if waiting is None else workspace.exchanges[: waiting.at]):
+        shown += [_asked(exchange.question), _said(_answer(workspace, exchange)), _account(workspace, exchange)]
+        if at > last - SHOWN:
+            shown.append(_said(_tools(at, exchange, is_last=at == last)))
+    if writing is not None:
+        text = [_said(without_images(writing[1]))] if writing[1] else []
+        shown += [_asked(writing[0]), *text, _said("[Stop](#answer-stop-0)")]
+    if waiting is not None:
+        shown += [_asked(waiting.question), _said(f"*{waits_for(workspace, waiting)}*")]
+    return shown
 
 
-def _shown(workspace: Workspace, messages: Messages, exchanges: list[Exchange]) -> Iterator[dict[str, Any]]:
-    """Message by message; an account belongs to an exchange, and of a file the first ones may not match."""
-    at = len(exchanges) - sum("metadata" in message for message in messages)
-    answer = -1  # index of the answer that comes before the next account
-    for index, message in enumerate(messages):
-        if message["role"] == "user":
-            answer = index + 1
-            yield message
-        elif "metadata" in message:
-            yield message
-            if at >= 0:
-                yield _said(_tools(at, exchanges[at], is_last=at == len(exchanges) - 1))
-            at += 1
-        elif index == answer:
-            is_over = any("metadata" in later for later in messages[index + 1 : index + 3])
-            yield _said(_answer(workspace, exchanges[at])) if is_over and at >= 0 else message
-    if workspace.phase is Phase.ANSWERING and answer == len(messages) - 1:
-        yield _said("[Stop](#answer-stop-0)")
+def _asked(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": without_images(text)}
 
 
 def _said(text: str) -> dict[str, Any]:
@@ -60,8 +45,8 @@ def _said(text: str) -> dict[str, Any]:
 def _answer(workspace: Workspace, exchange: Exchange) -> str:
     """The answer with its label, what the document says in its place, and numbers after its sentences."""
     lines, text = [], exchange.text or words.NO_WORDS
-    if exchange.num_unread and workspace.telemetry.num_passed < workspace.num_tokens:
-        lines.append(f"**First answer**, {_how_early(workspace, exchange)}")
+    if _what_follows(workspace, exchange):
+        lines.append("**First answer**")
     cited = [one for one in exchange.citations if 0 <= one.passage < len(exchange.sources)]
     for one in cited:
         if not one.agrees:
@@ -86,13 +71,26 @@ def _marked(text: str, missing: list[str]) -> str:
     return re.sub(rf"(?<!\w)(?:{found})(?!\w)", r"<mark>\g<0></mark>", text) if found else text
 
 
-def _how_early(workspace: Workspace, exchange: Exchange) -> str:
-    """The part of the document that was read for it, and when the next answer comes."""
-    total, left = workspace.num_tokens, workspace.telemetry.eta_seconds
-    read = words.share(total - exchange.num_unread, total)
+def _what_follows(workspace: Workspace, exchange: Exchange) -> str:
+    """The sentence on when a better answer than an early one comes; nothing once all is read."""
+    left = workspace.telemetry.eta_seconds
+    if not exchange.num_unread or workspace.telemetry.num_passed >= workspace.num_tokens:
+        return ""
     if not workspace.is_reading:
-        return f"{read} read. Resume reading for a better one."
-    return f"{read} read; a better one follows" + (f" in about {words.forecast(left)}." if left else ".")
+        return "Resume reading for a better one."
+    return "A better one follows" + (f" in about {words.forecast(left)}." if left else ".")
+
+
+def _account(workspace: Workspace, exchange: Exchange) -> dict[str, Any]:
+    """A message of its own kind, which no model can imitate in an answer: a line that unfolds to rows."""
+    unit = workspace.document.unit if workspace.document is not None else "page"
+    links = [
+        f"[\\[{i}\\] {unit} {source.page}]({_place(exchange, i - 1)})" for i, source in enumerate(exchange.sources, 1)
+    ]
+    rows = [f"- **Evidence**: {' '.join(links)}"] if links else []
+    rows += [without_images(f"- **{name}**: {text}") for name, text in exchange.rows]
+    line = ". ".join(filter(None, (exchange.summary or exchange.account, _what_follows(workspace, exchange))))
+    return _said("\n".join(rows)) | {"metadata": {"title": without_images(line), "status": "done"}}
 
 
 def _place(exchange: Exchange, passage: int) -> str:
@@ -105,3 +103,12 @@ def _tools(at: int, exchange: Exchange, *, is_last: bool) -> str:
     tools = {"copy": "Copy"} | ({"anew": "Try again"} if is_last else {}) | {"edit": "Edit the question"}
     tools |= {"go": "Continue"} if is_last and exchange.is_cut else {}
     return " ".join(f"[{text}](#answer-{name}-{at})" for name, text in tools.items())
+
+
+def without_images(text: str) -> str:
+    """Markdown whose pictures stay text: a page that loaded one would send another machine what was asked.
+
+    The browser would block it as well; this way it does not even try. A link that the page takes for its own stays
+    text, too.
+    """
+    return text.replace("![", "!\\[").replace("](#", "]\\(#")

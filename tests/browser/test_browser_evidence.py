@@ -25,7 +25,7 @@ SERVED = {"keeps": False}
 RIGHT = "The lens of 1886 has 224 prisms. Nobody says why. The keeper from 1 May is Sigrun Aas."
 WRONG = "The lens of 1886 has 242 prisms."
 QUESTION = "How many prisms has the lens, and who is keeper from 1 May?"
-NUMBER = "#od-chat a[href^='#passage-']"
+NUMBER = "#od-chat p > a[href^='#passage-']"
 
 
 def says(monkeypatch: pytest.MonkeyPatch, text: Callable[[Session], str]) -> None:
@@ -76,7 +76,7 @@ def test_a_number_after_a_sentence_shows_its_passage_and_leads_to_it(
         visit.text("#od-chat .bot").split()
     )
     visit.until(lambda: "224 prisms" in marked(visit), "the first passage is open beside the answer by itself")
-    numbers = page.locator(f"p > {NUMBER}")
+    numbers = page.locator(NUMBER)
     numbers.last.hover()
     expect(page.locator(".od-quotation")).to_contain_text("Sigrun Aas")
     page.mouse.move(0, 0)
@@ -103,7 +103,7 @@ def test_a_number_leads_to_the_frame_on_the_picture_of_a_page(
     page.click("[data-view=page]")
     visit.ask(QUESTION)
     visit.answered(1)
-    page.locator(f"p > {NUMBER}").last.click()
+    page.locator(NUMBER).last.click()
     page.wait_for_selector(".od-frames i")
 
 
@@ -133,13 +133,14 @@ def test_an_early_answer_is_labelled_and_gives_way_to_the_one_from_all(
 ) -> None:
     page = visit.page
     says(monkeypatch, lambda session: WRONG if session.context.ledger.tokens_unread else RIGHT)
-    slow_down(monkeypatch, ENGINE, 0.4)
+    slow_down(monkeypatch, ENGINE, 0.1)
     page.click("#od-sample")
     visit.state("reading")
     visit.ask(QUESTION)
     label = page.locator("#od-chat blockquote", has_text="First answer")
     label.wait_for()
-    assert "% read; a better one follows" in label.inner_text()
+    line = page.locator("#od-chat .thought-group .title")
+    assert "% was read. 2.3 s. A better one follows" in line.inner_text()
     visit.state("read")
     visit.until(lambda: "224 prisms" in visit.text("#od-chat .bot"), "it is answered again by itself")
     visit.answered(1)

@@ -30,12 +30,13 @@ from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.engine import Session
 from ondevice.ui import render
 from ondevice.ui.actions import Actions
+from ondevice.ui.chat import conversation
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
 from ondevice.ui.throttle import Throttle
 from tests.builders.documents import encrypt, make_pdf, show
 from tests.builders.models import tokenised
-from tests.builders.screens import CONFIG, TEXT, Desk, screen_after, tiny_engine
+from tests.builders.screens import CONFIG, TEXT, Desk, has_begun, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -261,7 +262,7 @@ def test_work_that_ends_while_the_page_is_drawn_is_followed_once_more(
 def test_settings_that_only_the_engine_can_refuse_cost_nothing(
     read_desk: Desk, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], shown: str
 ) -> None:
-    session, answers = read_desk.workspace.session, len(read_desk.workspace.messages)
+    session, answers = read_desk.workspace.session, len(read_desk.workspace.exchanges)
     made, new_pot = [], ENGINE.decoder.new_pot
     monkeypatch.setattr(
         ENGINE.decoder, "new_pot", lambda capacity, **options: made.append(capacity) or new_pot(capacity, **options)
@@ -270,7 +271,7 @@ def test_settings_that_only_the_engine_can_refuse_cost_nothing(
     assert shown in screen["problem"]["text"]
     assert screen["status"]["phase"] == "read"
     assert read_desk.workspace.session is session
-    assert len(read_desk.workspace.messages) == answers
+    assert len(read_desk.workspace.exchanges) == answers
     assert set(made) <= {1}, "not even for a moment are there two pots"
 
 
@@ -388,7 +389,7 @@ def test_an_answer_grows_and_ends_with_its_account(read_desk: Desk) -> None:
     assert session is not None
     assert session.context.has_pot
     origin = session.context.pot.origin.clone()
-    read_desk.workspace.messages.clear()
+    read_desk.workspace.exchanges.clear()
     patches = list(read_desk.actions.ask(read_desk.id, "When was it lit?", read_desk.form))
     assert any("question" in patch and patch["question"]["value"] == "" for patch in patches), (
         "the field is free for the next question"
@@ -418,10 +419,10 @@ def test_an_answer_grows_and_ends_with_its_account(read_desk: Desk) -> None:
 
 def test_stop_ends_an_answer_and_says_so(read_desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)  # however fast the answer comes
-    read_desk.workspace.messages.clear()
+    read_desk.workspace.exchanges.clear()
     steps = read_desk.actions.ask(read_desk.id, "When?", read_desk.form | {"generation.max_new_tokens": 200})
     for _ in steps:
-        if len(read_desk.workspace.messages) == 2:
+        if has_begun(read_desk.workspace):
             read_desk.workspace.stop.set()
             break
     screen = screen_after(steps)
@@ -431,7 +432,7 @@ def test_stop_ends_an_answer_and_says_so(read_desk: Desk, monkeypatch: pytest.Mo
 
 
 def test_a_question_that_does_not_fit_is_not_lost(read_desk: Desk) -> None:
-    read_desk.workspace.messages.clear()
+    read_desk.workspace.exchanges.clear()
     patches = list(read_desk.actions.ask(read_desk.id, "why " * 2000, read_desk.form))
     assert "free slots" in patches[-1]["toast"]
     assert patches[-1]["question"]["value"] == "why " * 2000, "the text is back in its field"
@@ -440,14 +441,14 @@ def test_a_question_that_does_not_fit_is_not_lost(read_desk: Desk) -> None:
 
 
 def test_an_answer_without_a_word_is_not_an_empty_bubble(read_desk: Desk) -> None:
-    read_desk.workspace.messages.clear()
+    read_desk.workspace.exchanges.clear()
     finished = next(
         event for event in read_desk.workspace.session.ask("When?") if type(event).__name__ == "AnswerFinished"
     )  # type: ignore[union-attr]
     asked = Asked("When?", read_desk.engine.config.generation, remembers=True)
     Answer(read_desk.workspace, asked).apply(replace(finished, text="", num_tokens=0))
-    assert "without a word" in read_desk.workspace.messages[1]["content"]
-    read_desk.workspace.messages.clear()
+    assert "without a word" in conversation(read_desk.workspace)[1]["content"]
+    read_desk.workspace.exchanges.clear()
 
 
 # -- documents ---------------------------------------------------------------------------------------
@@ -583,7 +584,7 @@ def test_a_page_never_acts_on_a_document_that_it_does_not_show(read_desk: Desk) 
     screen_after(desk.actions.read(desk.id, desk.form, other.id))
     session = other.session
     desk.ask()
-    answers = len(other.messages)
+    answers = len(other.exchanges)
     for steps in (
         desk.actions.read(desk.id, desk.form, seen),
         desk.actions.resume(desk.id, seen),
@@ -600,7 +601,7 @@ def test_a_page_never_acts_on_a_document_that_it_does_not_show(read_desk: Desk) 
         assert screen["toast"] == screen["problem"]["text"]
         assert "Nothing was done" in screen["toast"]
         assert screen["shown"] == other.id
-        assert (other.session, len(other.messages)) == (session, answers)
+        assert (other.session, len(other.exchanges)) == (session, answers)
         assert desk.visitor.current is other
     assert desk.workspace.document is not None
     assert not library.show(desk.id)["library"]["entries"]
