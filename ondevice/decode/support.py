@@ -19,7 +19,6 @@ _SUPPORTS, _FEWEST = 0.6, 2  # share of a sentence's weight that a passage has; 
 _FRAME, _ELSEWHERE = 0.7, 0.5  # of the words around what differs: shared with what says otherwise; in another place
 _WEIGHS, _RUN, _NEAR = 0.3, 8, 200  # of a word that counts; words that were copied; characters around a place
 _WORD = re.compile(r"[$€£]?\d+(?:[.,:/]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?")  # noqa: RUF001
-_YEAR = re.compile(r"1\d\d\d|20\d\d")
 _NOT = re.compile(
     r"not?|never|nor|neither|without|cannot|\w+n['’]t|nicht|kein\w*|nie|ohne|ne|pas|jamais|sans|nunca|sin",  # noqa: RUF001
     re.IGNORECASE,
@@ -94,7 +93,7 @@ def _support(said: str, asked: set[str], passage: str, weights: _Weights) -> flo
     is_other = any(
         _negates(said, passage[a:b]) or _own_tail(words, _words(passage[a:b])) for a, b in sentences(passage)
     )
-    return 0.0 if is_other or _has_not(said) > _has_not(passage) else weights.share(wanted, there)
+    return 0.0 if is_other or bool(_denied(said)[1]) > bool(_denied(passage)[1]) else weights.share(wanted, there)
 
 
 def _says_otherwise(said: str, part: str, passage: str, asked: set[str], weights: _Weights) -> bool:
@@ -106,25 +105,11 @@ def _says_otherwise(said: str, part: str, passage: str, asked: set[str], weights
     odd = {term for term, is_bound in mine if is_bound} - asked - beside
     frame = own - odd | {term for term in asked if weights[term]}
     if odd and weights.share(frame, beside) >= _FRAME and weights.share(frame, there) >= _ELSEWHERE:
-        others = {term for term, is_bound in theirs if is_bound and not term[-1].isdigit()} - own - asked
-        is_named = bool(others) and not any(term[-1].isdigit() for term in odd)
-        return (is_named or _other_number(mine, theirs, odd)) and not weights.are_together(odd, frame)
+        others = {term for term, is_bound in theirs if is_bound} - own - asked
+        kinds = [{term[-1].isdigit() for term in terms} for terms in (odd, others)]
+        return kinds[0] <= kinds[1] and not weights.are_together(odd, frame)
     odd = {term for term in _own_tail(mine, theirs) if weights[term] >= _WEIGHS}
     return bool(odd) and not odd & beside and not weights.are_together(odd, own - odd)
-
-
-def _other_number(mine: _Words, theirs: _Words, odd: set[str]) -> bool:
-    """True if the one number of the same kind is another: of the same currency or unit, or a year as well."""
-    kinds = {kind for i, (term, _) in enumerate(mine) if term in odd for kind in _kinds(mine, i)}
-    return len({term for i, (term, _) in enumerate(theirs) if kinds & _kinds(theirs, i)}) == 1
-
-
-def _kinds(words: _Words, at: int) -> set[str]:
-    term = words[at][0]
-    if not term[-1].isdigit():
-        return set()
-    units = {unit for unit, _ in words[at + 1 : at + 2] if len(unit) > 3 and unit.isalpha()}
-    return units | ({"year"} if _YEAR.fullmatch(term) else set()) | ({term[0]} - set("0123456789"))
 
 
 def _own_tail(mine: _Words, theirs: _Words) -> list[str]:
@@ -150,10 +135,6 @@ def _denied(text: str) -> tuple[set[str], set[str]]:
     nots = (i for i, word in enumerate(words) if _NOT.fullmatch(word))
     after = (next((word for word in words[i + 1 : i + 4] if len(word) > 3), "") for i in nots)
     return set(map(_stem, words)), set(map(_stem, filter(None, after)))
-
-
-def _has_not(text: str) -> bool:
-    return any(map(_NOT.fullmatch, _WORD.findall(_REPLY.sub("", text, count=1))))
 
 
 def _words(text: str) -> _Words:

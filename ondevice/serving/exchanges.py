@@ -92,8 +92,6 @@ def sources_panel(exchanges: Sequence[Exchange], unit: str, kind: str = "") -> d
                 "at": at,
                 "question": exchange.question,
                 "note": exchange.note,
-                "unfounded": exchange.unfounded,
-                "is_cut": exchange.is_cut,
                 "copy": markdown_of(exchange, unit),
                 "sources": [
                     {

@@ -66,9 +66,9 @@ def test_from_a_document_to_an_answer(visit: Visit, slow: None) -> None:
     assert f"{int(total or 0):,}" in page.get_by_role("status").first.inner_text()
     visit.ask("How many steps?")
     visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "the account stands under the answer")
-    account = visit.text("#od-chat .thought-group")
-    assert f"Read {int(total or 0):,} of {int(total or 0):,} tokens" in account
-    assert "1,024 slots" in account
+    page.locator("#od-chat .thought-group .title button").click()
+    visit.until(lambda: "1,024 slots" in visit.text("#od-chat .thought-group"), "the account is behind a click")
+    assert f"Read: {int(total or 0):,} of {int(total or 0):,} tokens" in visit.text("#od-chat .thought-group")
     assert page.input_value("#od-question textarea") == ""
 
 
