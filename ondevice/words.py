@@ -138,7 +138,7 @@ def account(answer: AnswerFinished, held: Holdings) -> str:
         early = "From a search of the whole text, after reading" if _is_found(answer) else "Answered after"
         so_far = f"{early} {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens. "
     rows = (f"{name}: {text}" for name, text in account_rows(answer, held)[1:])
-    return so_far + _REASONS[answer.stop_reason] + " · ".join((*said_otherwise(answer), *unfounded(answer), *rows))
+    return so_far + _REASONS[answer.stop_reason] + " · ".join(rows)
 
 
 def summary(answer: AnswerFinished, *, is_again: bool = False) -> str:
@@ -175,6 +175,11 @@ def account_rows(answer: AnswerFinished, held: Holdings) -> list[tuple[str, str]
         written += f", after the {count(answer.num_before)} that were there"
     rows = [
         ("Answer", f"{written}. {_REASONS[answer.stop_reason]}".strip()),
+        (
+            "The document says",
+            ", ".join(f"“{' '.join(one.text.split())}”" for one in answer.citations if not one.agrees),
+        ),
+        ("Not found in the document", ", ".join(answer.unfounded)),
         ("Time", _took(answer).capitalize() if answer.ttft_seconds else ""),
         ("Read", f"{count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens"),
         ("Kept", f"{plural(ledger.tokens_kept, 'token')}, each by one attention head or more"),
@@ -221,16 +226,6 @@ def _tier(held: Holdings) -> str:
     hidden = "" if held.share_hidden is None else f", {share(held.share_hidden, 1.0)} of the copying hidden"
     most = size(max(held.tier_most_bytes, held.tier_bytes))
     return f"{plural(held.tier_tokens, 'token')}, {size(held.tier_bytes)} of at most {most}{hidden}"
-
-
-def unfounded(answer: AnswerFinished) -> list[str]:
-    """The line for what the answer says and the document does not, where there is such a thing."""
-    return [f"Not found in the document: {', '.join(answer.unfounded)}"] if answer.unfounded else []
-
-
-def said_otherwise(answer: AnswerFinished) -> list[str]:
-    """The lines for what passages say in place of sentences of the answer."""
-    return [f"The document says: “{' '.join(one.text.split())}”" for one in answer.citations if not one.agrees]
 
 
 def recalled(answer: AnswerFinished, unit: str) -> list[str]:

@@ -28,7 +28,7 @@ def conversation(workspace: Workspace) -> Messages:
             shown.append(_said(_tools(at, exchange, is_last=at == last)))
     if writing is not None:
         text = [_said(without_images(writing[1]))] if writing[1] else []
-        shown += [_asked(writing[0]), *text, _said("[Stop](#answer-stop-0)")]
+        shown += [_asked(writing[0]), *text, _said('[Stop](#answer-stop-0 "Stop")')]
     if waiting is not None:
         shown += [_asked(waiting.question), _said(f"*{waits_for(workspace, waiting)}*")]
     return shown
@@ -102,7 +102,7 @@ def _tools(at: int, exchange: Exchange, *, is_last: bool) -> str:
     """Links that the page takes for buttons; only the last answer is written again, or goes on."""
     tools = {"copy": "Copy"} | ({"anew": "Try again"} if is_last else {}) | {"edit": "Edit the question"}
     tools |= {"go": "Continue"} if is_last and exchange.is_cut else {}
-    return " ".join(f"[{text}](#answer-{name}-{at})" for name, text in tools.items())
+    return " ".join(f'[{text}](#answer-{name}-{at} "{text}")' for name, text in tools.items())
 
 
 def without_images(text: str) -> str:

@@ -38,7 +38,7 @@ def go_on(desk: Desk, form: Any = None, at: object = 1, question: object = "And 
 
 def test_an_answer_that_was_cut_goes_on_in_its_place(desk: Desk) -> None:
     before = desk.workspace.exchanges[1]
-    assert "(#answer-go-1)" in desk.actions.restore(desk.id)["chat"][-1]["content"]
+    assert "[Continue](#answer-go-1 " in desk.actions.restore(desk.id)["chat"][-1]["content"]
     screen = go_on(desk)
     first, after = desk.workspace.exchanges
     assert (first.question, after.question) == ("When is it lit?", "And until when?")
