@@ -30,7 +30,7 @@
       const text = isNow ? "Now" : `After selection ${od.number(look.cycle)} of ${od.number(last)}`;
       if (said.textContent !== text) said.textContent = text;
       slider.setAttribute("aria-valuetext", text);
-      note.textContent = [summary?.replay, summary?.memory].filter(Boolean).join(" · ");
+      note.textContent = summary?.replay ?? "";
       play.textContent = timer ? "Pause" : "Play";
       play.setAttribute("aria-pressed", String(Boolean(timer)));
       element.querySelector(".od-map").dataset.cycle = isNow ? "now" : look.cycle;

@@ -8,27 +8,45 @@
   const LABEL = 30, FEW = 8; // pixels between two numbers of pages; cells of a page, at least, where its beginning is drawn
   const GLOW = 26; // pixels before the edge of reading
   const FONT = "11px system-ui, sans-serif";
+  const FADE_MS = 700; // in which what was dropped fades, and what was kept flashes
+  const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
   od.mapField = (canvas, shape, shownLayers) => {
     const { tokens } = od;
-    let bands = new Map(), heat = null, inks = {}, stamp = "";
+    let bands = new Map(), heat = null, inks = {}, stamp = "", shown = "", faded = null, cycle = 0;
 
     /** Paints all; tells whether everything that is in view is here and up to date. */
     const paint = (context, scale, chosen) => {
       const { size, pitch, tall } = shape.zoom, across = shape.columns, total = shape.numCells, layers = shownLayers();
-      const now = [size, pitch, tall, across, scale, tokens.summary.document, layers].join();
+      const now = [size, pitch, tall, across, scale, tokens.summary.document, layers, od.isExpert()].join();
       if (now !== stamp) { bands.clear(); stamp = now; }
       heat ??= od.heatOf(canvas);
       const first = Math.floor(shape.scroll / tall / BAND), last = Math.floor((shape.scroll + shape.height - 1) / tall / BAND);
       for (const index of bands.keys()) if (index < first - KEPT_BANDS || index > last + KEPT_BANDS) bands.delete(index);
       context.imageSmoothingEnabled = false;
-      for (let index = first; index <= last && index * BAND * across < total; index++) {
-        let band = bands.get(index);
-        if (!band) bands.set(index, band = bandOf(index, across, total, layers));
-        const y = Math.round(index * BAND * tall - shape.scroll); // on whole pixels: else bands would part
-        const foot = Math.round((index * BAND + band.height) * tall - shape.scroll);
-        context.drawImage(band, shape.left, y, across * pitch, foot - y);
+      const paintBands = (bandAt) => {
+        for (let index = first; index <= last && index * BAND * across < total; index++) {
+          const band = bandAt(index), y = Math.round(index * BAND * tall - shape.scroll); // whole pixels: no seams
+          const foot = Math.round((index * BAND + band.height) * tall - shape.scroll);
+          context.drawImage(band, shape.left, y, across * pitch, foot - y);
+        }
+      };
+      if (od.isWhole()) context.globalAlpha = 0.25; // one rectangle would say nothing: the words and pins over it do
+      paintBands((index) => {
+        if (!bands.has(index)) bands.set(index, bandOf(index, across, total, layers));
+        return bands.get(index);
+      });
+      context.globalAlpha = 1;
+      const place = `${stamp}@${shape.scroll}`, left = faded ? 1 - (performance.now() - faded.since) / FADE_MS : 0;
+      if (left <= 0 || shown !== place) faded = null;
+      else {
+        context.globalAlpha = left;
+        context.drawImage(faded.picture, 0, 0, shape.width, shape.height);
+        context.globalAlpha = 0.8 * left;
+        paintBands((index) => faded.flashes.get(index) ?? bandOf(index, across, total, layers, faded));
+        context.globalAlpha = 1;
       }
+      shown = place;
       paintPages(context);
       paintFrame(context);
       paintLit(context);
@@ -44,16 +62,32 @@
     };
 
     /** Lines of cells as a picture of one pixel a cell. What is not here yet is taken from a coarser zoom. */
-    const bandOf = (index, across, total, layers) => {
+    const bandOf = (index, across, total, layers, flash = null) => {
       const begin = index * BAND * across, end = Math.min(begin + BAND * across, total), { TILE } = tokens;
-      return od.cellPicture(across, Math.ceil((end - begin) / across), (pixels) => {
+      const picture = od.cellPicture(across, Math.ceil((end - begin) / across), (pixels) => {
         for (let cell = begin; cell < end;) {
           const tile = Math.floor(cell / TILE), count = Math.min((tile + 1) * TILE, end) - cell;
-          const found = tokens.nearest(shape.zoom.size, tile);
-          if (found) od.paintCells(pixels, cell - begin, count, found.bytes, cell - found.first, found.ratio, heat, layers);
+          const found = tokens.nearest(shape.zoom.size, tile), style = od.isExpert() ? layers : Boolean(flash);
+          const paintAll = od.isExpert() && !flash ? od.paintCells : od.paintStates;
+          if (found) paintAll(pixels, cell - begin, count, found.bytes, cell - found.first, found.ratio, heat, style);
           cell += count;
         }
       });
+      flash?.flashes.set(index, picture);
+      return picture;
+    };
+
+    /** New bytes have come. Where the pot was thinned out meanwhile, what is gone fades, and what was kept flashes. */
+    const renew = () => {
+      bands.clear();
+      const now = tokens.look.cycle ?? tokens.summary.last_cycle, isNew = now !== cycle;
+      cycle = now;
+      if (!isNew || calm.matches || !shown || !canvas.width || !canvas.height) return;
+      const picture = document.createElement("canvas");
+      [picture.width, picture.height] = [canvas.width, canvas.height];
+      picture.getContext("2d").drawImage(canvas, 0, 0);
+      faded = { picture, since: performance.now(), flashes: new Map() };
+      canvas.dataset.flashed = cycle;
     };
 
     // Asking for a style lays out the page: once for each colour, until the theme changes.
@@ -154,6 +188,7 @@
       });
     };
 
-    return { paint, forget: () => { bands.clear(); heat = null; inks = {}; }, stale: () => bands.clear() };
+    return { paint, renew, forget: () => { bands.clear(); heat = null; inks = {}; }, isFading: () => Boolean(faded),
+      stale: () => bands.clear() };
   };
 })();

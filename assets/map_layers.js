@@ -1,28 +1,13 @@
-// Layers over the field of the grown map: switches, each only where the document has something of it, and kept over a
-// reload of the page. What is switched on is told by colour and, beside the switch, by its number of tokens.
+// Layers over the field of the grown map: switches, each only where the document has something of it. What is switched on
+// is told by colour and, beside the switch, by its number of tokens.
 (() => {
   "use strict";
   const od = window.ondevice;
-  const KEY = "ondevice-map-layers";
-
-  const remembered = () => {
-    try {
-      const names = JSON.parse(localStorage.getItem(KEY) ?? "[]");
-      return new Set(Array.isArray(names) ? names : []);
-    } catch { // not JSON, or the browser keeps nothing for this page
-      return new Set();
-    }
-  };
-  const remember = (names) => {
-    try {
-      localStorage.setItem(KEY, JSON.stringify([...names]));
-    } catch { /* the browser keeps nothing for this page */ }
-  };
 
   /** Fills a group with a switch for every layer; `changed()` is called when one is turned. Gives `shown()`: the
    *  numbers of the layers that are on and have something to show. */
   od.mapLayers = (group, changed) => {
-    const wanted = remembered(), { tokens } = od;
+    const wanted = new Set(), { tokens } = od;
     const switches = od.LAYERS.map(({ name, text }) => {
       const button = od.textElement("button", "", "od-layer"), number = od.textElement("span", "", "od-layer-count");
       button.type = "button";
@@ -30,7 +15,6 @@
       button.append(od.textElement("i", "", `od-swatch od-swatch-${name}`), od.textElement("span", text), number);
       button.addEventListener("click", () => {
         if (!wanted.delete(name)) wanted.add(name);
-        remember(wanted);
         show();
         changed();
       });
@@ -46,15 +30,6 @@
       }
       group.hidden = switches.every(({ button }) => button.hidden);
     };
-    // One stop of the tab key; the arrows go on from there.
-    group.addEventListener("keydown", (event) => {
-      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-      const there = switches.map(({ button }) => button).filter((button) => !button.hidden);
-      const from = there.indexOf(document.activeElement);
-      if (!step || from < 0) return;
-      there[(from + step + there.length) % there.length].focus();
-      event.preventDefault();
-    });
     tokens.listen((what) => { if (what === "document" || what === "cells") show(); });
     show();
     return () => switches.flatMap(({ name }, i) => (wanted.has(name) && countOf(name) ? [i] : []));

@@ -10,11 +10,18 @@
     const { shape, isReady, choose, reveal, soon, chosen } = map;
 
     const zoomTo = (level, token, y) => { if (isReady()) { shape.zoomTo(level, token, y); soon(); } };
+    const inView = (token) => (shape.pointOf(token ?? Infinity) ? token : undefined);
+    /** The last token that was read, while there are more. */
+    const edge = () => {
+      const { num_read: read, num_tokens: total } = od.tokens.summary;
+      return read < total ? Math.max(read - 1, 0) : undefined;
+    };
     const zoomBy = (steps, x = null, y = shape.height / 2) => {
       if (!isReady()) return;
       const cell = x === null ? -1 : shape.cellAt(x, y), held = chosen();
-      const token = cell >= 0 ? shape.spanOf(cell).start : held && x === null ? held.start : shape.middle;
-      const at = x === null && held ? Math.min(Math.max(shape.yOf(token), 0), shape.height) : y;
+      const aim = x === null ? held?.start ?? inView(od.pinned()) ?? inView(edge()) : undefined;
+      const token = cell >= 0 ? shape.spanOf(cell).start : aim ?? shape.middle;
+      const at = held && x === null ? Math.min(Math.max(shape.yOf(token), 0), shape.height) : y;
       zoomTo(shape.level + steps, token, at);
     };
     const panBy = (dy) => { shape.moveTo(shape.scroll + dy); soon(); };

@@ -10,6 +10,9 @@
   /** Whether the map is the strip at the foot. */
   od.isStrip = () => wide.matches && document.body.dataset.map !== "grown";
 
+  /** Whether the map shows heads, layers and what is new, which only who knows the method understands. */
+  od.isExpert = () => document.body.dataset.experts === "on" && !od.isStrip();
+
   /** Brings a pane into view: "chat", "document" or "map". On a wide screen all of them are. */
   od.openPane = (name) => {
     document.body.dataset.pane = name;

@@ -12,6 +12,9 @@
     listeners.forEach((listener) => listener());
   };
 
+  /** The token of the first pin; undefined where there is none. */
+  od.pinned = () => sources[0]?.start;
+
   /** Pins in a box over a map; gives `place(pointOf)`, which puts them where `pointOf(token)` says, or hides them. */
   od.pins = (box, changed) => {
     let drawn = null;

@@ -8,7 +8,6 @@
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
   const size = (bytes) => (bytes < 1e9 ? `${Math.round(bytes / 1e6)} MB` : `${(bytes / 1e9).toFixed(2)} GB`);
-  const clock = (seconds) => `${Math.floor(seconds / 60)} min ${String(Math.floor(seconds % 60)).padStart(2, "0")} s`;
   /** Cells as the map paints them; a recording has none of their layers. */
   const cellsOf = (text) => {
     const packed = atob(text), cells = new Uint8Array((packed.length / 2) * od.CELL_BYTES);
@@ -64,7 +63,7 @@
       tell("memory", `${size(process_bytes)}, of it the pot ${size(pot_bytes)}`);
       find(".od-facts").replaceChildren(
         od.textElement("span", `${od.number(kept)} tokens are held by one head or more`),
-        od.textElement("span", `after ${clock(seconds)}`));
+        od.textElement("span", `after ${od.clock(seconds)}`));
       Object.assign(canvas.dataset, { frame: at, read });
       paint();
       paintNeedle();

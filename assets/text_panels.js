@@ -72,11 +72,27 @@
     document.title = isAtIt ? `${Math.floor(100 * share)} % · ondevice` : "ondevice";
   };
 
-  od.progress = (element, props, watch) => od.follow(props, watch, (value) => {
+  // One clock: what the program says is left, and between two times that it does, each second a second less.
+  const calm = matchMedia("(prefers-reduced-motion: reduce)");
+  let ticking = 0;
+  od.progress = (element, props, watch) => {
+    let told = "";
+    od.follow(props, watch, (value) => {
+      const news = JSON.stringify(value);
+      if (news !== told) tellProgress(element, value); // else the clock goes on
+      told = news;
+    });
+  };
+  const tellProgress = (element, value) => {
+    clearTimeout(ticking);
+    const tokens = value?.[1];
+    const tick = () => tellProgress(element, [value[0], { ...tokens, left: tokens.left - 1 }]);
+    if (tokens?.left > 1 && !calm.matches) ticking = setTimeout(tick, 1000);
     share = (value?.[1]?.done ?? 0) / Math.max(value?.[1]?.total ?? 1, 1);
     tellTitle();
     element.querySelectorAll(".od-bar").forEach((bar, i) => {
-      const { label = "", done = 0, total = 1, text = "", detail = "" } = value?.[i] ?? {};
+      const { label = "", done = 0, total = 1, text = "", left = null } = value?.[i] ?? {};
+      const detail = [value?.[i]?.detail, left === null ? "" : `about ${od.clock(left)} left`].filter(Boolean).join(", ");
       const track = bar.querySelector(".od-track");
       bar.querySelector(".od-bar-label").textContent = label;
       bar.querySelector(".od-bar-text").textContent = text;
@@ -93,6 +109,18 @@
       track.setAttribute("aria-valuenow", done);
       bar.querySelector(".od-thumb").style.width = `${(100 * done) / Math.max(total, 1)}%`;
     });
+    const read = document.querySelector(".od-numbers [data-number=read]");
+    if (!read) return;
+    read.querySelector("b").textContent = od.number(tokens?.done ?? 0);
+    read.querySelector("span").textContent = `of ${od.number(tokens?.total ?? 0)} tokens read`;
+  };
+
+  od.numbers = (element, props, watch) => od.follow(props, watch, (value) => {
+    for (const [name, [number, what]] of Object.entries(value ?? {})) {
+      const line = element.querySelector(`[data-number=${name}]`);
+      line.querySelector("b").textContent = number;
+      line.querySelector("span").textContent = what;
+    }
   });
 
   od.latency = (element, props, watch) => {

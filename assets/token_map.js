@@ -10,6 +10,7 @@
     const find = (selector) => element.querySelector(selector);
     const canvas = find(".od-map"), place = find(".od-map-place"), tokens = od.tokens, shape = new od.MapShape();
     const buttons = { "-": find("[data-zoom=out]"), "+": find("[data-zoom=in]"), 0: find("[data-zoom=whole]") };
+    const whole = find(".od-whole");
     let chosen = null, frame = 0, telling = 0, field = null, width = 0, height = 0;
 
     const soon = () => { frame ||= requestAnimationFrame(() => { frame = 0; paint(); }); };
@@ -18,6 +19,7 @@
     const isReady = () => Boolean(tokens.summary && shape.isReady);
 
     const paint = () => {
+      whole.hidden = !od.isWhole();
       if (!width) return; // hidden by another tab
       const scale = window.devicePixelRatio || 1, context = canvas.getContext("2d");
       if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
@@ -30,6 +32,7 @@
       const isSettled = String(field.paint(context, scale, chosen)); // all that is in view is here and up to date
       if (canvas.dataset.settled !== isSettled) canvas.dataset.settled = isSettled;
       placePins((token) => shape.pointOf(token));
+      if (field.isFading()) soon();
       if (chosen) od.placeToken(pointOnPage(chosen.start));
       note();
       telling ||= setTimeout(() => { telling = 0; if (isReady()) tell(); }, TELL_MS);
@@ -103,7 +106,13 @@
     od.tokenDetail(element);
     tokens.listen((what) => {
       if (what === "document") { chosen = null; od.tellToken(null); shape.level = shape.scroll = 0; layOut(true); }
-      field.stale();
+      if (what === "tile") field.renew(); else field.stale();
+      soon();
+    });
+    find("[data-map=experts]").addEventListener("click", (event) => {
+      document.body.dataset.experts = od.isExpert() ? "off" : "on";
+      event.currentTarget.setAttribute("aria-pressed", String(od.isExpert()));
+      if (!od.isExpert()) tokens.lookAt({ layer: null, head: null });
       soon();
     });
     /** Outlines tokens and goes there; `how` as for what is pointed at. Also called where the text is clicked. */

@@ -153,5 +153,11 @@
     if (old?.revision !== summary.revision) tell("cells");
   };
 
+  /** Whether all of the document was read, and nothing of it dropped. */
+  od.isWhole = () => {
+    const { num_read: read, num_held: held, num_tokens: total } = tokens.summary ?? {};
+    return Boolean(read) && read === total && held >= total && tokens.look.cycle === null && !od.isExpert();
+  };
+
   od.tokens = tokens;
 })();

@@ -137,20 +137,14 @@ window.ondevice = (() => {
     return element;
   };
 
-  /** Diagonal lines, so that a meaning does not hang on colour alone. */
-  const hatch = (context, ink, gap) => {
-    const tile = document.createElement("canvas");
-    tile.width = tile.height = gap;
-    const pen = tile.getContext("2d");
-    pen.strokeStyle = ink;
-    pen.lineWidth = 1;
-    pen.beginPath();
-    for (const shift of [-gap, 0, gap]) { pen.moveTo(shift, gap); pen.lineTo(shift + gap, 0); }
-    pen.stroke();
-    return context.createPattern(tile, "repeat");
-  };
-
   const number = (value) => value.toLocaleString("en-US");
 
-  return { colour, follow, canvasOf, onTheme, textElement, saveFile, hatch, number };
+  /** Seconds as a clock that counts them: 42 s, 3 min 05 s, 2 h 10 min. */
+  const clock = (seconds) => {
+    const whole = Math.ceil(seconds), two = (part) => String(Math.floor(part)).padStart(2, "0");
+    if (whole >= 3600) return `${Math.floor(whole / 3600)} h ${two((whole % 3600) / 60)} min`;
+    return whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+  };
+
+  return { colour, follow, canvasOf, onTheme, textElement, saveFile, number, clock };
 })();

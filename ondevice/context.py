@@ -42,6 +42,7 @@ class Context:
         spans: document tokens still to be read, [start, stop); `UNTIL_END` is the stop of an open stream.
         num_read: document tokens that went through the model.
         num_skipped: document tokens that the speculator skipped.
+        num_through: read or skipped, those of the pass under way by the layers that it has gone through.
         num_cycles: distillations so far.
         depths: how many layers each document token got to.
         last_distilled: the last distillation, also where reading was stopped before it was reported.
@@ -62,7 +63,7 @@ class Context:
         self.num_protected, self.slim_steps, self.speculator = num_protected, tuple(slim_steps), speculator
         self.host: HostMemory | None = None
         self.spans: list[tuple[int, int]] = []
-        self.num_read = self.num_skipped = self.num_cycles = 0
+        self.num_read = self.num_skipped = self.num_through = self.num_cycles = 0
         self.depths = Depths(len(decoder.parts.layers))
         self.last_distilled: PotDistilled | None = None
         self._pot: MemoryPot | None = None

@@ -301,8 +301,8 @@ class Tools:
                 "num_tokens": workspace.num_tokens,
                 "num_read": telemetry.num_passed,
             }
-        if telemetry.eta_seconds and not workspace.idle.is_set():
-            card["seconds_left"] = round(telemetry.eta_seconds)
+        if workspace.seconds_left and not workspace.idle.is_set():
+            card["seconds_left"] = round(workspace.seconds_left)
         if workspace.problem is not None:
             card["problem"] = workspace.problem.text
         return card

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import count, pairwise
 
 import torch
 from torch import Tensor
@@ -233,8 +233,20 @@ class Reader:
             pruning=pruning,
             keeps_queries=distills and context.config.pot.method.observes == "queries",
             keeps_dropped=context.host is not None and context.host.hidden is not None,
-            is_stopped=self._is_stopped,
+            is_stopped=self._watched(span),
         )
+
+    def _watched(self, span: int) -> Callable[[], bool]:
+        """The poll of a pass over `span` tokens of the document, which notes before every layer how far it has come."""
+        context, layers = self._context, count()
+        before, num_layers = context.num_read + context.num_skipped, len(context.decoder.parts.all_layers)
+
+        def poll() -> bool:
+            is_stopped = self._is_stopped()
+            context.num_through = before if is_stopped else before + span * next(layers) // num_layers
+            return is_stopped
+
+        return poll
 
     def _add_novelty(self, part: Part, all_ids: Tensor, out: Pass) -> None:
         if not self._context.config.pot.needs_novelty:

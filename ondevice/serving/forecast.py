@@ -92,6 +92,4 @@ def _stored(path: Path) -> tuple[Speed, ...]:
 
 def ends_soon(telemetry: Telemetry) -> bool:
     """True if the rest of a document is read within moments, or how long that takes is not known yet."""
-    if not telemetry.has_steady_speed or telemetry.eta_seconds is None:
-        return True
-    return telemetry.eta_seconds <= SOON_SECONDS
+    return not telemetry.has_steady_speed or (telemetry.eta_seconds or 0.0) <= SOON_SECONDS

@@ -37,7 +37,6 @@ _KEPT_STATES = (State.KEPT, State.NOVEL, State.RECENT, State.SINK)
 # What can be laid over the field, in the order of their bytes; the names are those of assets/map_layers.js.
 LAYERS = {
     "novel": State.NOVEL,
-    "sink": State.SINK,
     "host": State.IN_HOST,
     "pruned": State.PRUNED,
     "skipped": State.SKIPPED,
@@ -79,11 +78,12 @@ class Cells:
         return np.stack((self.states | self.steps << 4, strength), axis=1).tobytes()
 
     def layers_to_bytes(self) -> bytes:
-        """One byte a cell for each of `LAYERS`, layer after layer: which part of its tokens is in that state.
+        """One byte a cell for what is kept, then for each of `LAYERS`: which part of its tokens is in that state.
 
         255 is all of them, and 0 none: a single token of many is 1.
         """
-        parts = self.counts[:, list(LAYERS.values())] / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
+        counts = np.column_stack((self.counts[:, State.KEPT :].sum(axis=1), self.counts[:, list(LAYERS.values())]))
+        parts = counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
         return np.ceil(255 * parts).astype(np.uint8).T.tobytes()
 
 

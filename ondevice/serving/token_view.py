@@ -35,6 +35,7 @@ class TokenView:
         document: its number; a view of another reading of it keeps that.
         history: the distillations of this reading; empty for a pot from disk.
         seen: the pot as of the last event; None before anything was read.
+        num_held: document tokens that some head holds there.
         number: of this view; a new reading gets a new one.
         method: by which the pot is thinned out; the usual one before anything was read.
         revision: changes whenever cells may have changed.
@@ -46,6 +47,7 @@ class TokenView:
         self.document = next(_documents) if document is None else document
         self.history = RetentionHistory()
         self.seen: Provenance | None = None
+        self.num_held = 0
         self.method = PotConfig().method
         self.lit: tuple[tuple[int, int], ...] = ()
         self._at_rest: Provenance | None = None  # before the answer that is being written
@@ -70,7 +72,8 @@ class TokenView:
         """The answer has ended, and the pot is as it was before."""
         self.lit = ()
         if self._at_rest is not None:
-            self.seen, self._at_rest, self.revision = self._at_rest, None, next(_revisions)
+            self._see(self._at_rest)
+            self._at_rest = None
 
     def apply(self, event: Event, session: Session) -> None:
         """Take in an event of a reading, while the engine waits for the next one to be asked for."""
@@ -109,7 +112,6 @@ class TokenView:
     def summary(self) -> dict[str, Any]:
         """Facts that the browser needs before it asks for cells; under 1 kB while no answer is written."""
         seen, history, tokens = self.seen, self.history, self.tokens
-        num_bytes = history.nbytes + (0 if seen is None else seen.nbytes)
         return {
             "document": self.document,
             "reading": self.number,
@@ -122,10 +124,10 @@ class TokenView:
             "num_heads": 0 if seen is None else seen.num_heads,
             "first_cycle": history.first_cycle,
             "last_cycle": history.last_cycle,
+            "num_held": self.num_held,
             "layers": {} if seen is None else seen.num_special(),
             "lit": self.lit,
             "replay": self._replay_note(),
-            "memory": f"{words.size(num_bytes)} beside the pot to draw this and to replay it" if seen else "",
         }
 
     def _replay_note(self) -> str:
@@ -140,7 +142,11 @@ class TokenView:
         return ""
 
     def _show(self, seen: Provenance, session: Session) -> None:
-        self.seen, self.method = seen, session.context.config.pot.method
+        self.method = session.context.config.pot.method
+        self._see(seen)
+
+    def _see(self, seen: Provenance) -> None:
+        self.seen, self.num_held = seen, len(seen.held(0, seen.num_positions)[0])
         self.revision = next(_revisions)
 
 

@@ -22,6 +22,7 @@ from ondevice.session.engine import Session
 from ondevice.telemetry.telemetry import Telemetry
 
 _HISTORY = 240  # points of the fill curve that are kept for the chart
+_ALONE = 10  # the part of a document, one in so many, after which its own speed alone counts for the forecast
 
 
 class Phase(StrEnum):
@@ -136,6 +137,23 @@ class Workspace:
         if self.session is None or not self.session.context.is_open:
             return Phase.READY
         return Phase.STOPPED if self.session.context.spans else Phase.READ
+
+    @property
+    def num_through(self) -> int:
+        """Document tokens that reading is through with, those of the forward pass under way by its layers."""
+        return max(self.telemetry.num_passed, self.session.context.num_through if self.session is not None else 0)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Forecast by the speed of the last such reading, after a tenth by this one's alone; None: none is known."""
+        total, telemetry = max(self.num_tokens, 1), self.telemetry
+        known = [] if self.forecast is None else [self.forecast / total]
+        if telemetry.tokens_per_second:
+            known.append(1 / telemetry.tokens_per_second)
+        if not known:
+            return None
+        weight = min(_ALONE * telemetry.num_passed / total, 1.0)
+        return (total - self.num_through) * (known[0] + weight * (known[-1] - known[0]))
 
     @property
     def can_answer(self) -> bool:
@@ -289,9 +307,6 @@ class Workspace:
         """Remember how full the pot was after a step of reading, and what it held."""
         if self.view is not None and self.session is not None:
             self.view.apply(event, self.session)
-        telemetry = self.telemetry
-        if self.forecast is None and telemetry.has_steady_speed and telemetry.eta_seconds is not None:
-            self.forecast = telemetry.ingest_seconds + telemetry.eta_seconds  # none was known: by its first passes
         match event:
             case TokensRead():
                 self._add_fill(event.num_read, max(event.num_cached))

@@ -63,13 +63,6 @@ class Provenance:
         """(layer, head) pairs."""
         return self.num_layers * self.num_heads
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the copies."""
-        return sum(
-            a.nbytes for a in (self.origin, self.importance, self.is_novel, self.tokens, self.counts, self.novel)
-        )
-
     def moved_to(self, context: Context) -> Provenance:
         """The same settled tokens, with what was read since the last distillation."""
         return replace(
@@ -149,7 +142,6 @@ class Provenance:
         host = self.in_host[1] - self.in_host[0]
         return {
             "novel": len(self.novel),
-            "sink": min(self.num_sinks, self.num_positions),
             "host": host,
             "pruned": int(pruned),
             "skipped": int(skipped),

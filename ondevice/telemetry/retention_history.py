@@ -90,12 +90,6 @@ class RetentionHistory:
         """Number of the last distillation that is here; 0 before there is one."""
         return self.first_cycle + self.num_cycles - 1 if self.num_cycles else 0
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes it takes: `2 * NUM_LEVELS` for each token that it has room for, and a few for each distillation."""
-        per_cycle = sum(share.nbytes + 8 for share in self._shares)
-        return self._ended.nbytes + self._alive.nbytes + per_cycle
-
     def apply(self, event: PotDistilled) -> None:
         """Take in one distillation. One that does not follow the last begins a new history."""
         if event.cycle <= self.last_cycle and self.num_cycles:

@@ -13,7 +13,6 @@ from typing import get_args
 from ondevice.events import (
     AnswerFinished,
     AnswerToken,
-    BlocksRead,
     DocumentRead,
     Event,
     HeadsMeasured,
@@ -46,7 +45,6 @@ class Telemetry:
         offload_hidden_seconds: copying into host memory that went on beside the forward passes.
         num_cycles: distillations so far.
         answer: text of the answer in progress, or of the last one.
-        blocks_read: how much of the pot the answer's tokens have read so far; None where they read all of it.
     """
 
     is_measuring: bool = False
@@ -59,7 +57,6 @@ class Telemetry:
     offload_hidden_seconds: float = 0.0
     num_cycles: int = 0
     answer: str = ""
-    blocks_read: BlocksRead | None = None
     _recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_RECENT_PASSES))
 
     def apply(self, event: Event) -> None:
@@ -93,11 +90,9 @@ class Telemetry:
                 self.num_total = event.ledger.tokens_total
                 self._add(event.stage_seconds)
             case QuestionRead():
-                self.answer, self.blocks_read = "", None
+                self.answer = ""
             case AnswerToken():
                 self.answer += event.text
-            case BlocksRead():
-                self.blocks_read = event
             case AnswerFinished():
                 self.answer = event.text
                 self._add(event.stage_seconds)

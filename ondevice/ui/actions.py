@@ -22,6 +22,7 @@ from ondevice.serving.workspace import Phase, Workspace
 from ondevice.ui import render
 from ondevice.ui.chat import conversation
 from ondevice.ui.form import Form
+from ondevice.ui.progress import progress
 from ondevice.ui.render import Patch
 from ondevice.ui.running import Runner
 
@@ -61,6 +62,11 @@ class Actions:
     def follow(self, visitor_id: object) -> Patch:
         """Show how an action goes on that another page of the same browser has started."""
         return self._runner.page(self._runner.visitor(visitor_id))
+
+    def pulse(self, visitor_id: object) -> Patch:
+        """Patch of what moves while a step of reading goes on; nothing where none does."""
+        workspace = self._runner.visitor(visitor_id).current
+        return {"progress": progress(workspace)} if workspace.activity is Phase.READING else {}
 
     # -- the documents ---------------------------------------------------------------------------
 

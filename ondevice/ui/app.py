@@ -79,4 +79,6 @@ def build_app(jobs: Jobs, uploads: Uploads, *, reads_at_once: bool = True) -> gr
         answers, shelf = AnswerActions(runner), ShelfActions(runner, library)
         wire(demo, screen, actions, answers, library, *others, shelf, reads_at_once=reads_at_once)
     demo.queue(max_size=8, api_open=False, default_concurrency_limit=1)
+    # Gradio looks for work a thousand times a second, and a hundred times for progress, which nothing here reports.
+    demo._queue.sleep_when_free, demo._queue.progress_update_sleep_when_free = 0.05, 1.0
     return demo

@@ -59,6 +59,7 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
             with gr.Column(elem_id="od-right"):
                 parts["sources"] = panel("sources", events=("go_on", "anew", "reword"))
                 panel("text")  # it learns all it needs from the map
+            parts["numbers"] = panel("numbers")
             parts["map"] = panel("map")
             panel("panes")
         with gr.Tab("Collection", id="shelf", elem_id="od-tab-shelf") as parts["shelf_tab"]:
@@ -71,7 +72,7 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
         form, preset, parts["settings_note"] = form_parts(engine)
     with gr.Column(elem_id="od-inside", elem_classes="od-drawer"):
         drawer_head("Inside: memory and time")
-        parts |= {name: panel(name) for name in ("fill", "latency", "blocks")}
+        parts |= {name: panel(name) for name in ("fill", "latency")}
     form["conversation.remembers"] = remembers
     parts["jump"] = panel("jump")
     panel("keys")

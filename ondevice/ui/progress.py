@@ -1,4 +1,4 @@
-"""The two bars of progress as the screen shows them: the text that is extracted, and the tokens that are read."""
+"""Progress as the screen shows it: the text that is extracted, the tokens that are read, and what they come to."""
 
 from __future__ import annotations
 
@@ -11,6 +11,17 @@ from ondevice.serving.workspace import Phase, Workspace
 def progress(workspace: Workspace) -> list[dict[str, Any]]:
     """The two bars. `done` of `total`; a total of None is not known, and the bar says so."""
     return [_pages_bar(workspace), _tokens_bar(workspace)]
+
+
+def numbers(workspace: Workspace) -> dict[str, tuple[str, str]]:
+    """Tokens that are remembered, and the memory that takes under its ceiling: each a number and what it counts."""
+    session, view = workspace.session, workspace.view
+    host, most = (session.context.host, session.plan.limit_bytes) if session is not None else (None, 0)
+    num_bytes = workspace.pot_bytes + (host.nbytes if host is not None else 0)
+    return {
+        "remembered": (words.count(view.num_held if view is not None else 0), "tokens remembered"),
+        "memory": (words.size(num_bytes), f"of at most {words.size(most)}" if most else "of memory"),
+    }
 
 
 def _pages_bar(workspace: Workspace) -> dict[str, Any]:
@@ -28,22 +39,22 @@ def _pages_bar(workspace: Workspace) -> dict[str, Any]:
 
 def _tokens_bar(workspace: Workspace) -> dict[str, Any]:
     telemetry, total = workspace.telemetry, workspace.num_tokens
-    text = f"{words.count(telemetry.num_passed)} of {words.count(total)} tokens" if total else ""
+    is_active = workspace.activity is Phase.READING
+    done = workspace.num_through if is_active else telemetry.num_passed
+    text = f"{words.count(done)} of {words.count(total)} tokens" if total else ""
     if telemetry.num_skipped:
         text += f", {words.count(telemetry.num_skipped)} of them skipped"
-    is_active = workspace.activity is Phase.READING
     detail = ""
     if is_active and telemetry.tokens_per_second:
         detail = words.rate(telemetry.tokens_per_second)
-        if telemetry.eta_seconds:
-            detail += f", about {words.forecast(telemetry.eta_seconds)} left"
-    elif telemetry.num_passed and telemetry.ingest_seconds:
+    elif not is_active and telemetry.num_passed and telemetry.ingest_seconds:
         speed = words.rate(telemetry.num_passed / telemetry.ingest_seconds)
         detail = f"{words.duration(telemetry.ingest_seconds)}, {speed}"
     return {
         "label": "Tokens read",
-        "done": telemetry.num_passed,
+        "done": done,
         "total": max(total, 1),
         "text": text,
         "detail": detail,
+        "left": workspace.seconds_left if is_active else None,
     }

@@ -18,13 +18,12 @@ from ondevice.events import PageNote
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.serving.exchanges import sources_panel
 from ondevice.serving.workspace import Phase, Workspace
-from ondevice.session.session import Session
 from ondevice.ui.chat import conversation
 from ondevice.ui.composer import invitation, is_unread
 from ondevice.ui.form import CONTROLS, element_id
-from ondevice.ui.progress import progress
+from ondevice.ui.progress import numbers, progress
 from ondevice.ui.scan_render import scan_panel, scan_progress
-from ondevice.ui.times import blocks_read, stage_times
+from ondevice.ui.times import stage_times
 
 Patch = dict[str, Any]
 
@@ -75,9 +74,9 @@ def _at_work(workspace: Workspace) -> Patch:
     return {
         "status": status(workspace),
         "map": token_map(workspace),
+        "numbers": numbers(workspace),
         "fill": fill(workspace),
         "latency": stage_times(workspace.telemetry),
-        "blocks": blocks_read(workspace.telemetry),
     }
 
 
@@ -236,7 +235,7 @@ def _reading(workspace: Workspace) -> str:
     if workspace.telemetry.is_measuring:
         return "Measuring what each head of this model needs. That is done once."
     tenths = 10 * workspace.telemetry.num_passed // max(workspace.num_tokens, 1)
-    return f"Reading, at least {10 * tenths} % done." if tenths else f"Reading{_forecast(workspace, before=': ')}."
+    return f"Reading, at least {10 * tenths} % done." if tenths else "Reading."
 
 
 def _forecast(workspace: Workspace, before: str = "") -> str:
@@ -256,23 +255,16 @@ def token_map(workspace: Workspace) -> dict[str, Any] | None:
 
 
 def fill(workspace: Workspace) -> dict[str, Any] | None:
-    """Fill of the pot, layer by layer and over the document, against its ceiling."""
+    """Fill of the pot, over the document, against its ceiling."""
     telemetry, session = workspace.telemetry, workspace.session
     if session is None or not session.context.has_pot or not telemetry.num_cached:
         return None
     pot = session.context.pot
-    cached, capacities, ranked = map(pot.by_layer, (pot.num_cached, pot.capacities, pot.num_ranked))
-    capacity = max(capacities)
     return {
-        "cached": list(cached),
-        "capacities": list(capacities),
-        "capacity": capacity,
-        "ranked": list(map(min, ranked, cached)),
-        "fixed": session.context.num_protected,
+        "capacity": max(pot.by_layer(pot.capacities)),
         "history": [list(point) for point in workspace.fill],
         "text": _used(pot),
-        "memory": words.size(pot.nbytes)
-        + f", allocated once{_tier_size(session)}{_small_size(session)}{_limit(session)}",
+        "memory": f"{words.size(pot.nbytes)}, allocated once",
         "cycles": f"compacted {words.plural(session.context.num_cycles, 'time')}" if session.context.num_cycles else "",
     }
 
@@ -294,21 +286,3 @@ def download(name: str, kind: str, text: str) -> Patch:
     mime = {"md": "text/markdown", "json": "application/json", "csv": "text/csv"}[kind]
     # The browser has to see that it was pressed again.
     return {"download": {"name": f"{name}.{kind}", "mime": mime, "text": text, "id": secrets.token_hex(4)}}
-
-
-def _tier_size(session: Session) -> str:
-    host = session.context.host
-    return "" if host is None else f"; host tier {words.size(host.nbytes)} of at most {words.size(host.most_bytes)}"
-
-
-def _limit(session: Session) -> str:
-    limit = session.plan.limit_bytes
-    return f"; with answers at most {words.size(limit)}, however long the document is" if limit else ""
-
-
-def _small_size(session: Session) -> str:
-    return (
-        f"; {words.size(session.context.speculator_bytes)} for the small model's pot"
-        if session.context.speculator_bytes
-        else ""
-    )

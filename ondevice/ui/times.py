@@ -1,4 +1,4 @@
-"""Times as the screen shows them: by stage, and what an answer read of the pot."""
+"""Times as the screen shows them: by stage."""
 
 from __future__ import annotations
 
@@ -39,19 +39,3 @@ def stage_times(telemetry: Telemetry) -> list[dict[str, Any]]:
         }
         for stage in STAGES
     ]
-
-
-def blocks_read(telemetry: Telemetry) -> dict[str, Any] | None:
-    """Shares of the pot's blocks that the last answer read, layer by layer and head by head; None where it read all."""
-    account = telemetry.blocks_read
-    if account is None or not account.num_tokens:
-        return None
-    layers = []
-    for read, held in zip(account.read.tolist(), account.held.tolist(), strict=True):
-        layers.append([round(one / of, 3) if of else 1.0 for one, of in zip(read, held, strict=True)])
-    num_read, num_held = int(account.read.sum()), int(account.held.sum())
-    text = (
-        f"{words.share(num_read, num_held)} of the blocks read for {words.plural(account.num_tokens, 'token')} "
-        f"({words.count(num_read)} of {words.count(num_held)})"
-    )
-    return {"layers": layers, "text": text}

@@ -31,6 +31,7 @@ from ondevice.ui.shelf_actions import ShelfActions
 ENGINE_LANE: dict[str, Any] = {"concurrency_id": "engine", "concurrency_limit": 6}
 DOCUMENT_LANE: dict[str, Any] = {"concurrency_id": "documents", "concurrency_limit": 2}
 QUICK_LANE: dict[str, Any] = {"concurrency_id": "quick", "concurrency_limit": 8}
+PULSE_SECONDS = 0.5  # between two updates, where a step of reading takes longer
 _PRIVATE = {"show_progress": "hidden", "api_visibility": "private"}
 
 _Call = Callable[..., Any]
@@ -50,7 +51,7 @@ def wire(
     reads_at_once: bool,
 ) -> None:
     """Connect the components of the screen with the actions."""
-    parts, wires = screen.parts, _Wires(screen)
+    parts, wires = screen.parts, _Wires(screen, actions.pulse)
     run, show, question = wires.run, wires.show, parts["question"]
     # Several documents may stand in line for the model at once; the engine's lane lets one of them work.
     waits: dict[str, Any] = {"trigger_mode": "multiple"}
@@ -124,10 +125,11 @@ class _Wires:
 
     Args:
         screen: where the components are.
+        pulse: patch of what a visitor's model is doing between two patches of an action.
     """
 
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
+    def __init__(self, screen: Screen, pulse: Callable[[object], Patch]) -> None:
+        self._screen, self._pulse = screen, pulse
 
     def run(
         self, event: _Call, action: _Call, inputs: Sequence[Any] = (), data: Sequence[str] = (), **options: Any
@@ -138,7 +140,8 @@ class _Wires:
         def handler(event: gr.EventData, *values: Any) -> Iterator[dict[Any, Any]]:
             is_silent = True
             try:
-                with closing(detached(iter(call(event, *values)))) as patches:  # type: ignore[type-var]
+                steps = iter(call(event, *values))
+                with closing(detached(steps, partial(self._pulse, values[0]))) as patches:  # type: ignore[type-var]
                     for patch in patches:
                         if patch:  # Gradio takes an empty one for a missing value
                             is_silent = False
@@ -220,10 +223,10 @@ def _wire_settings(screen: Screen) -> None:
     catalyst.input(show_words, catalyst, form["pot.catalyst_text"], **small)
 
 
-def detached(steps: Iterator[_T]) -> Iterator[_T]:
+def detached(steps: Iterator[_T], pulse: Callable[[], _T]) -> Iterator[_T]:
     """The same values, from a thread of their own, which runs to the end also where this generator is closed.
 
-    What `steps` raises is raised here, as long as a page watches.
+    Where none comes for `PULSE_SECONDS`, `pulse()` is given. Errors of `steps` are raised here while a page watches.
     """
     made: queue.SimpleQueue[tuple[str, _T | BaseException | None]] = queue.SimpleQueue()
     is_watched = threading.Event()
@@ -242,7 +245,11 @@ def detached(steps: Iterator[_T]) -> Iterator[_T]:
     threading.Thread(target=work, name="action", daemon=True).start()
     try:
         while True:
-            kind, value = made.get()
+            try:
+                kind, value = made.get(timeout=PULSE_SECONDS)
+            except queue.Empty:
+                yield pulse()
+                continue
             if kind == "end":
                 return
             if isinstance(value, BaseException):

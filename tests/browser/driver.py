@@ -75,6 +75,11 @@ class Visit:
         """Let the strip of the map grow to half of the screen, where all of its controls are."""
         self.page.click("[data-map=grow]")
 
+    def for_experts(self) -> None:
+        """Let the map grow, and show heads, layers and what is new."""
+        self.grow_map()
+        self.page.click("[data-map=experts]")
+
     def open_sample(self) -> None:
         self.page.click("#od-sample")
         self.state("ready")

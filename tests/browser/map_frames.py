@@ -66,7 +66,7 @@ def open_million(visit: Visit, file: Path) -> None:
     """Open the document, with the map grown and a layer on it."""
     visit.upload(str(file))
     visit.state("ready")
-    visit.grow_map()
+    visit.for_experts()
     visit.page.wait_for_selector(".od-map[data-settled=true]")
     visit.page.click("[data-layer=novel]")
 

@@ -122,51 +122,6 @@ def test_a_question_while_reading_is_answered_at_once_and_reading_goes_on(
     assert now == total
 
 
-@pytest.mark.slow
-def test_charts_can_be_read_with_the_keyboard_and_the_pointer(visit: Visit) -> None:
-    page = visit.page
-    visit.read_sample()
-    ask(visit, "Who is the keeper?")
-    page.click("[data-drawer-button=inside]")
-    for panel, first, second in (
-        ("#od-fill", "Layer 1 of 3:", "Layer 2 of 3:"),
-        ("#od-blocks", "Layer 1, head 1:", "Layer 1, head 2:"),
-    ):
-        canvas, readout = page.locator(f"{panel} canvas"), f"{panel} .od-readout"
-        canvas.focus()
-        page.keyboard.press("ArrowRight")
-        assert visit.text(readout).startswith(first)
-        page.keyboard.press("ArrowRight")
-        assert second in visit.text(readout)
-        page.keyboard.press("Escape")
-        assert not visit.text(readout).startswith(first)
-        canvas.hover(position={"x": 3, "y": 6})
-        assert visit.text(readout).startswith(first)
-        assert canvas.get_attribute("aria-label")
-    assert "of the blocks read" in visit.text("#od-blocks")
-
-
-@pytest.mark.slow
-def test_what_keys_chose_in_a_chart_stays_where_the_page_scrolls_beneath_the_pointer(visit: Visit) -> None:
-    page = visit.page
-    page.set_viewport_size({"width": 1280, "height": 620})
-    visit.read_sample()
-    page.click("[data-drawer-button=inside]")
-    canvas = page.locator("#od-fill canvas")
-    canvas.hover(position={"x": 3, "y": 6})
-    canvas.focus()
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
-    chosen = visit.text("#od-fill .od-readout")
-    top = canvas.bounding_box()["y"]  # type: ignore[index]
-    page.evaluate("document.querySelector('#od-inside').scrollTop += 160")
-    page.wait_for_timeout(400)  # until the browser has told of the pointer that lies still
-    assert canvas.bounding_box()["y"] != top  # type: ignore[index]
-    assert visit.text("#od-fill .od-readout") == chosen
-    page.keyboard.press("Escape")
-    assert page.is_visible("#od-inside")  # Esc gave up the choice, not the drawer
-
-
 def test_earlier_questions_are_forgotten_where_that_is_wished(visit: Visit) -> None:
     page = visit.page
     visit.read_sample()

@@ -219,6 +219,7 @@ def test_answer_evidence_document_and_map_are_in_view_together(program: Any, url
         visit.grow_map()
         visit.until(lambda: page.locator("#od-map").bounding_box()["height"] > 0.35 * height, "the map grows")
         assert page.is_visible("[data-replay=play]")
+        page.click("[data-map=experts]")
         page.wait_for_selector("#od-map [data-look=head]:enabled")  # its head is widest with them
         for selector in ("#od-chat", ".od-text", ".od-map", "#od-ask"):
             visit.until(lambda selector=selector: page.evaluate(_IN_VIEW, selector), f"{selector} beside the grown map")

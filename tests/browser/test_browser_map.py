@@ -158,7 +158,7 @@ def test_what_could_not_be_fetched_is_asked_for_again(visit: Visit) -> None:
 def test_one_head_alone(visit: Visit) -> None:
     page = visit.page
     visit.open_sample()
-    visit.grow_map()
+    visit.for_experts()
     assert page.is_disabled("[data-look=layer]")
     page.click("#od-read")
     visit.state("read")
@@ -179,7 +179,7 @@ def test_one_head_alone(visit: Visit) -> None:
 def test_the_replay_stands_still_while_reading_goes_on(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     page = visit.page
     visit.open_sample()
-    visit.grow_map()
+    visit.for_experts()
     gate = Gate(monkeypatch, ENGINE, 24)
     assert page.is_disabled("[data-replay=play]")
     assert "has not been full" in visit.text(".od-replay-note")

@@ -153,10 +153,10 @@ def test_the_card_stands_at_the_pointer_and_inside_the_window(visit: Visit) -> N
     page.wait_for_selector(".od-detail", state="hidden")
 
 
-def test_layers_are_switched_on_by_keys_and_outlast_a_reload(visit: Visit) -> None:
+def test_layers_are_switched_on_by_keys(visit: Visit) -> None:
     page = visit.page
     visit.open_sample()
-    visit.grow_map()
+    visit.for_experts()
     settle(visit)
     assert page.is_hidden(".od-layers"), "nothing to show yet"
     page.click("#od-read")
@@ -169,7 +169,7 @@ def test_layers_are_switched_on_by_keys_and_outlast_a_reload(visit: Visit) -> No
     assert visit.text("[data-layer=host] .od-layer-count") == f"{counts['host']:,}"
     before = [line_of(visit, y) for y in (30, 90, 150)]
     page.focus("[data-layer=novel]")
-    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.dataset.layer") == "host"
     page.keyboard.press("Space")
     assert page.get_attribute("[data-layer=host]", "aria-pressed") == "true"
@@ -180,7 +180,7 @@ def test_layers_are_switched_on_by_keys_and_outlast_a_reload(visit: Visit) -> No
     assert changed > 0.3 * sum(map(len, before)), "most of the document waits in host memory"
     visit.reload()
     visit.state("read")
-    visit.grow_map()
+    visit.for_experts()
     settle(visit)
     assert page.get_attribute("[data-layer=host]", "aria-pressed") == "true"
     visit.until(lambda: data(visit, "layers") == "host", "as it was")
@@ -217,7 +217,7 @@ def test_the_map_and_its_controls_are_accessible(program: Any, url: str, scheme:
     with visiting(context, url) as visit:
         read_sample(visit)
         assert serious_violations(visit) == []
-        visit.grow_map()
+        visit.for_experts()
         settle(visit)
         visit.page.click("[data-layer=novel]")
         visit.page.hover(".od-map", position={"x": 400, "y": 60})
@@ -228,7 +228,7 @@ def test_the_map_and_its_controls_are_accessible(program: Any, url: str, scheme:
             """
             const panel = rgb(getComputedStyle(document.querySelector("#od-map .od-panel")).backgroundColor), bad = [];
             const map = document.querySelector(".od-map");
-            for (const name of ["novel", "sink", "host", "pruned", "skipped"]) {
+            for (const name of ["novel", "host", "pruned", "skipped"]) {
                 const hex = ondevice.colour(map, `layer-${name}`).match(/[0-9a-f]{2}/gi);
                 const ink = hex.map((v) => parseInt(v, 16));
                 if (contrast(ink, panel) < 3) bad.push([name, contrast(ink, panel)]);
@@ -256,7 +256,7 @@ def test_forced_colours_leave_the_map_and_what_is_chosen_to_be_seen(program: Any
         ground = "getComputedStyle(document.querySelector('.od-map-box'))"
         assert page.evaluate(f"{ground}.forcedColorAdjust") == "none"
         assert page.evaluate(f"{ground}.backgroundColor") == "rgb(255, 255, 255)", "on the ground they were chosen for"
-        visit.grow_map()
+        visit.for_experts()
         page.click("[data-layer=novel]")
         assert page.evaluate("getComputedStyle(document.querySelector('[data-layer=novel]')).outlineStyle") == "solid"
         tab = "document.querySelector('#od-tabs [role=tab][aria-selected=true]')"

@@ -121,9 +121,9 @@ def test_layers_say_which_part_of_a_cell_is_in_a_state() -> None:
     counts[1, State.IN_HOST] = 7
     counts[2, State.SKIPPED], counts[2, State.KEPT] = 5, 5
     cells = Cells(np.zeros(3, np.uint8), np.zeros(3, np.uint8), np.zeros(3), counts)
-    layers = np.frombuffer(cells.layers_to_bytes(), np.uint8).reshape(len(LAYERS), 3)
-    assert dict(zip(LAYERS, layers.tolist(), strict=True)) == {
-        "novel": [1, 0, 0], "sink": [0, 0, 0], "host": [0, 255, 0], "pruned": [0, 0, 0], "skipped": [0, 0, 128]
+    layers = np.frombuffer(cells.layers_to_bytes(), np.uint8).reshape(1 + len(LAYERS), 3)
+    assert dict(zip(("kept", *LAYERS), layers.tolist(), strict=True)) == {
+        "kept": [1, 0, 128], "novel": [1, 0, 0], "host": [0, 255, 0], "pruned": [0, 0, 0], "skipped": [0, 0, 128]
     }  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def test_states_are_counted_as_the_cells_have_them() -> None:
     seen = seen_of(chance, depths=depths, skims=True, in_host=(30, 50))
     number = seen.num_special()
     assert number == {
-        "novel": len(seen.novel), "sink": 4, "host": 20,
+        "novel": len(seen.novel), "host": 20,
         "pruned": int((depths == 1).sum()), "skipped": int((depths == 0).sum()),
     }  # fmt: skip
 
@@ -153,8 +153,8 @@ def test_a_million_tokens_make_no_larger_answer() -> None:
     seen = replace(seen_of(np.random.default_rng(0)), num_positions=900_000, num_settled=900_000)
     cells = make_cells(1_000_000, seen, RetentionHistory(), 0, 1_000_000, 256)
     assert len(cells.to_bytes()) == 2 * 3907
-    assert len(cells.layers_to_bytes()) == len(LAYERS) * 3907
-    assert (2 + len(LAYERS)) * MAX_CELLS < 64_000
+    assert len(cells.layers_to_bytes()) == (1 + len(LAYERS)) * 3907
+    assert (3 + len(LAYERS)) * MAX_CELLS < 64_000
     assert cells.counts.sum() == 1_000_000
     assert cells.steps[0] > 0, "what one head keeps of 256 tokens is seen"
 

@@ -28,6 +28,7 @@ from ondevice.serving.room import require_room
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.engine import Session
+from ondevice.telemetry.telemetry import Telemetry
 from ondevice.ui import render
 from ondevice.ui.actions import Actions
 from ondevice.ui.chat import conversation
@@ -83,7 +84,7 @@ def test_reading_ends_with_the_full_account(desk: Desk) -> None:
     assert not is_visible(screen, "pause")
     assert screen["ask"]["visible"]
     fill = screen["fill"]
-    assert max(fill["cached"]) <= fill["capacity"] == 512
+    assert fill["capacity"] == 512
     assert max(slots for _, slots in fill["history"]) <= 512
     assert sum(stage["share"] for stage in screen["latency"]) == pytest.approx(1)
 
@@ -123,17 +124,51 @@ def test_the_forecast_is_a_measured_one_or_none(desk: Desk, monkeypatch: pytest.
 
     monkeypatch.setattr(Session, "resume", measured)
 
-    def said() -> list[str]:
-        patches = desk.actions.read(desk.id, desk.form)
-        return [patch["status"]["text"] for patch in patches if "status" in patch]
+    def told() -> list[float | None]:
+        patches = [patch for patch in desk.actions.read(desk.id, desk.form) if "progress" in patch]
+        reading = [patch for patch in patches if patch["status"]["phase"] == "reading"]
+        assert not any("about" in patch["status"]["text"] for patch in reading), "one forecast, at one place"
+        return [patch["progress"][1]["left"] for patch in reading]
 
-    first = said()
-    assert first[0] == "Reading.", "nothing is known before two passes"
-    told = f"Reading: about {words.forecast(num_tokens / 10)} on this machine."
-    assert told in first
-    assert said()[:2].count(told) == 1, "the last reading was measured"
+    first = told()
+    assert first[:2] == [None, pytest.approx((num_tokens - 20) / 10)], "nothing is known before a pass"
+    assert first[-1] == 0
+    assert desk.jobs.speeds.seconds(desk.jobs.engine.loaded, CONFIG, num_tokens) == pytest.approx(num_tokens / 10)
+    assert told()[1] == first[1], "what the first patch still shows is the last reading"
     other = replace(CONFIG, pot=replace(CONFIG.pot, num_kept=CONFIG.pot.num_kept - 8))
     assert desk.jobs.speeds.seconds(desk.jobs.engine.loaded, other, 100) is None, "other settings, another speed"
+
+
+def test_the_forecast_goes_over_from_the_last_reading_to_this_one_within_a_tenth(desk: Desk) -> None:
+    workspace, total = desk.workspace, desk.workspace.num_tokens
+    workspace.forecast = 100.0
+    assert workspace.seconds_left == pytest.approx(100.0)
+    for part, expected in ((0.05, 0.95 * 150), (0.1, 0.9 * 200), (0.5, 0.5 * 200)):  # it is half as fast as the last
+        num_read = round(part * total)
+        workspace.telemetry = Telemetry()
+        workspace.telemetry.apply(TokensRead(num_read, total, num_read, 1, 200 * num_read / total, (1,), 512))
+        assert workspace.seconds_left == pytest.approx(expected, rel=0.01)
+
+
+def test_a_step_of_reading_tells_layer_by_layer_how_far_it_is(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, forward = list[int](), desk.engine.decoder.forward
+
+    def watched(*args: Any, is_stopped: Any = None, **options: Any) -> Any:
+        def poll() -> bool:
+            is_ended = is_stopped()
+            patch = desk.actions.pulse(desk.id)
+            seen.append(patch["progress"][1]["done"])
+            return bool(is_ended)
+
+        return forward(*args, is_stopped=poll if is_stopped is not None else None, **options)
+
+    monkeypatch.setattr(desk.engine.decoder, "forward", watched)
+    assert desk.actions.pulse(desk.id) == {}, "nothing moves"
+    desk.read()
+    assert seen == sorted(seen)
+    assert len({*seen}) > 0.6 * len(seen), "every layer counts"
+    assert seen[-1] < len(TEXT), "and none before it is done"
+    assert desk.actions.pulse(desk.id) == {}
 
 
 def test_pause_keeps_what_was_read_and_resume_reads_the_rest(desk: Desk) -> None:
@@ -168,7 +203,6 @@ def test_stopping_between_a_full_pot_and_its_account_tells_the_truth(desk: Desk)
     assert session.context.has_pot
     assert screen["fill"]["cycles"] == "compacted 1 time"
     assert screen["fill"]["history"][-1] == [session.context.num_read, max(session.context.pot.num_cached)]
-    assert screen["fill"]["cached"] == list(session.context.pot.num_cached)
 
 
 def test_stop_tells_at_once_and_again_when_it_has_ended(desk: Desk) -> None:
@@ -359,7 +393,8 @@ def test_the_small_models_memory_is_told_and_asked_for(tmp_path: Path) -> None:
         == session.context.pot.nbytes + small
         == session.plan.pot_bytes(len(TEXT)) + session.plan.speculator_bytes(len(TEXT))
     )
-    assert screen["fill"]["memory"].endswith(f", allocated once; {words.size(small)} for the small model's pot")
+    used = session.context.pot.nbytes + small
+    assert screen["numbers"]["memory"] == (words.size(used), "of memory"), "these sizes were set, and no ceiling"
     account = desk.ask()["chat"][-2]
     record = desk.workspace.exchanges[-1].record
     assert (record["pot_bytes"], record["speculator_bytes"]) == (session.context.pot.nbytes, small)

@@ -284,7 +284,8 @@ def test_a_page_is_told_that_an_action_was_not_begun(tmp_path: Path) -> None:
 
     with gr.Blocks(analytics_enabled=False):
         screen = build_screen(ENGINE)
-    desk, wires, event = Desk(tmp_path, ENGINE), _Wires(screen), gr.EventData(None, {})
+    desk, event = Desk(tmp_path, ENGINE), gr.EventData(None, {})
+    wires = _Wires(screen, desk.actions.pulse)
     for told in (
         wires.show(connect, desk.actions.forget)(event, desk.id, "0" * 32),
         *wires.run(connect, desk.actions.resume)(event, desk.id, "0" * 32),

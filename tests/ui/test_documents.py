@@ -147,7 +147,7 @@ def test_work_goes_on_when_the_page_has_gone() -> None:
             go_on.wait(5)
             made.append(i)
 
-    watched = detached(steps())
+    watched = detached(steps(), lambda: -1)
     assert next(watched) == 0
     watched.close()  # type: ignore[attr-defined]
     go_on.set()
@@ -162,8 +162,8 @@ def test_detached_work_tells_its_values_and_its_failure() -> None:
         yield 1
         raise ValueError("later")
 
-    watched = detached(failing())
+    watched = detached(failing(), lambda: -1)
     assert next(watched) == 1
     with pytest.raises(ValueError, match="later"):
         next(watched)
-    assert list(detached(iter([1, 2]))) == [1, 2]
+    assert list(detached(iter([1, 2]), lambda: -1)) == [1, 2]

@@ -109,7 +109,7 @@ def test_one_answer_holds_so_many_cells(tmp_path: Path) -> None:
     desk.workspace.accept(tokens_of(100_000))
     with TestClient(Starlette(routes=map_routes(desk.registry))) as client:
         assert get(client, desk, "cells", start=0, stop=100_000, size=1).status_code == 400
-        assert len(get(client, desk, "cells", start=0, stop=MAX_CELLS, size=1).content) == (2 + len(LAYERS)) * MAX_CELLS
+        assert len(get(client, desk, "cells", start=0, stop=MAX_CELLS, size=1).content) == (3 + len(LAYERS)) * MAX_CELLS
 
 
 def test_pages_with_their_first_tokens(client: TestClient, desk: Desk) -> None:
