@@ -87,15 +87,9 @@
 
   const passage = (source, number) => {
     const item = document.createElement("li");
-    const jump = button("", "od-source");
-    const share = document.createElement("i");
-    share.className = "od-share";
+    const jump = button("", "od-source"), share = od.textElement("i", "", "od-share");
     share.style.width = `${Math.min(100, 100 * source.bar)}%`;
-    jump.append(
-      od.textElement("b", `[${number}] ${source.where}`),
-      od.textElement("q", source.text),
-      share,
-    );
+    jump.append(od.textElement("b", `[${number}] ${source.where}`), od.textElement("q", source.text), share);
     jump.title = "Show it in the document";
     jump.addEventListener("click", () => od.showSpan?.(source.start, source.stop)); // the reading view may be absent
     item.append(jump);

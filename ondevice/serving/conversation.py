@@ -26,8 +26,7 @@ class Answer:
         self._recalled: TokensRecalled | None = None
         self._is_finished = False
         self._replaced = [] if asked.at is None else workspace.exchanges[asked.at :]
-        if self._replaced:
-            del workspace.exchanges[asked.at :]
+        del workspace.exchanges[len(workspace.exchanges) - len(self._replaced) :]
         self._show()
 
     def apply(self, event: Event) -> None:
@@ -50,7 +49,6 @@ class Answer:
 
     def close(self) -> None:
         """Account for an answer that was cut off; without a single token, take the question back."""
-        self._workspace.writing = None
         if self._workspace.view is not None:
             self._workspace.view.put_back()
         if self._is_finished:
@@ -58,6 +56,7 @@ class Answer:
         session = self._workspace.session
         num_tokens = len(self._ids) - len(self._asked.begun)
         if not num_tokens or session is None:
+            self._workspace.writing = None
             self._workspace.exchanges += self._replaced
             return
         first, last = self._first_seconds, self._last_seconds
@@ -83,14 +82,14 @@ class Answer:
     def _finish(self, answer: AnswerFinished) -> None:
         workspace, session = self._workspace, self._workspace.session
         assert session is not None, "an answer comes from a pot"
-        self._is_finished, workspace.writing = True, None
+        self._is_finished = True
         held = holdings(session, workspace.telemetry)
         earlier = self._asked.instead_of
         line, rows = words.account(answer, held), words.account_rows(answer, held)
         if earlier is not None:
             compared = words.compared(earlier.text, earlier.sources, answer.text, held.unit)
             line, rows = f"{compared} {line}", [("First answer", compared), *rows]
-        exchange = Exchange(
+        answered = Exchange(
             self._asked.question.strip(),
             answer.text,
             line,
@@ -103,4 +102,5 @@ class Answer:
             words.summary(answer, is_again=earlier is not None),
             tuple(rows),
         )
-        workspace.exchanges.append(exchange)
+        workspace.writing = None  # only now: another page may look at any time
+        workspace.exchanges.append(answered)
