@@ -15,7 +15,7 @@ from ondevice.decode.passages import sentences
 from ondevice.decode.unfounded import is_first_word
 from ondevice.events import Citation, Source
 
-_SUPPORTS, _FEWEST = 0.6, 2  # share of a sentence's weight that a passage has; shared words that weigh something
+_SUPPORTS = 0.6  # share of a sentence's weight that a passage has
 _FRAME, _ELSEWHERE = 0.7, 0.5  # of the words around what differs: shared with what says otherwise; in another place
 _WEIGHS, _RUN, _NEAR = 0.3, 8, 200  # of a word that counts; words that were copied; characters around a place
 _WORD = re.compile(r"[$€£]?\d+(?:[.,:/]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?")  # noqa: RUF001
@@ -68,10 +68,9 @@ class _Weights:
         return self._known[term]
 
     def share(self, wanted: set[str], there: set[str]) -> float:
-        """The part of the weight of `wanted` that is there; 0 where too few words are shared."""
-        whole, shared = sum(map(self.__getitem__, wanted)), [self[term] for term in wanted & there]
-        is_enough = sum(weight >= _WEIGHS for weight in shared) >= min(_FEWEST, len(wanted))
-        return sum(shared) / whole if is_enough and whole else 0.0
+        """The part of the weight of `wanted` that is there."""
+        whole, shared = (sum(map(self.__getitem__, terms)) for terms in (wanted, wanted & there))
+        return shared / whole if whole else 0.0
 
     def are_together(self, odd: set[str], frame: set[str]) -> bool:
         """True if the document has one of the words near enough of the others."""
