@@ -181,11 +181,11 @@
       soon();
     };
 
-    /** Shows the tokens [start, stop) in the text, and marks them; `isQuiet`: where one is stays in view. Anybody may call
-     *  it; there is a way back then. */
+    /** Shows the tokens [start, stop) in the text, and marks them. Anybody may call it; there is a way back then, unless
+     *  `isQuiet`: nobody has asked for it, and what else is in view stays. */
     od.showSpan = (start, stop, isQuiet = false) => {
       if (!tokens.summary || !tokens.pages || !(start >= 0) || start >= tokens.summary.num_tokens) return;
-      steps.jumps({ start, stop });
+      if (!isQuiet) steps.jumps({ start, stop });
       goTo({ start, stop }, isQuiet);
     };
 

@@ -54,7 +54,9 @@ def test_the_text_is_plain_until_memory_is_asked_for(asked: Visit) -> None:
 
 
 def test_markdown_is_shown_without_its_marks(asked: Visit) -> None:
-    asked.page.wait_for_selector(".od-text[data-settled=true] .od-t")
+    asked.page.fill(".od-page input", "1")  # the first passage has opened by itself
+    asked.page.press(".od-page input", "Enter")
+    asked.until(lambda: "Station log of" in asked.text(".od-text"), "the text begins there")
     text = asked.text(".od-text")
     assert "\nStation log of the Varre Skerry light\n" in text
     assert "\nThe station\n" in text
