@@ -80,9 +80,9 @@
     /** New bytes have come. Where the pot was thinned out meanwhile, what is gone fades, and what was kept flashes. */
     const renew = () => {
       bands.clear();
-      const now = tokens.look.cycle ?? tokens.summary.last_cycle, isNew = now !== cycle;
+      const now = tokens.look.cycle ?? tokens.summary?.last_cycle, isNew = now !== cycle;
       cycle = now;
-      if (!isNew || calm.matches || !shown || !canvas.width || !canvas.height) return;
+      if (!isNew || !tokens.summary || calm.matches || !shown || !canvas.width || !canvas.height) return;
       const picture = document.createElement("canvas");
       [picture.width, picture.height] = [canvas.width, canvas.height];
       picture.getContext("2d").drawImage(canvas, 0, 0);
