@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,23 @@ def test_the_account_unfolds_to_rows_and_not_to_json(desk: Desk) -> None:
     assert "of 512 slots" in rows["Pot"]
     go_on(desk)
     assert "12 tokens, after the 12 that were there." in conversation(desk.workspace)[-2]["content"]
+
+
+def test_answers_that_are_not_listed_any_more_have_no_icons(desk: Desk) -> None:
+    desk.workspace.exchanges *= 5
+    tools = [one["content"] for one in conversation(desk.workspace) if "(#answer-copy-" in one["content"]]
+    assert len(tools) == len(desk.actions.restore(desk.id)["sources"]["answers"]) == 8
+    assert "(#answer-copy-2 " in tools[0]
+    assert [("#answer-anew-" in one) for one in tools] == 7 * [False] + [True], "only the last one is written again"
+
+
+def test_an_early_answer_says_so_and_how_a_better_one_comes(desk: Desk) -> None:
+    early = desk.workspace.exchanges[0]
+    early = replace(early, record=early.record | {"ledger": {"tokens_unread": 60}}, summary="From the beginning: 9 %")
+    desk.workspace.exchanges[:], desk.workspace.telemetry.num_read = [early], 600
+    _, answer, account, _ = conversation(desk.workspace)
+    assert answer["content"].startswith("> **First answer**")
+    assert account["metadata"]["title"] == "From the beginning: 9 %. Resume reading for a better one."
 
 
 def test_answers_of_an_older_file_do_not_go_on() -> None:
