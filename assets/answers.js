@@ -4,64 +4,60 @@
   "use strict";
   const od = window.ondevice;
 
-  od.sources = (element, props, watch, send) => {
+  let answers = [], send = null, element = null;
+
+  od.sources = (panel, props, watch, senders) => {
+    [element, send] = [panel, senders];
     const section = element.querySelector(".od-sources"), list = element.querySelector(".od-answers");
-    const said = element.querySelector(".od-said");
     let shown = "";
     od.follow(props, watch, (value) => {
-      const answers = value?.answers ?? [], now = JSON.stringify(answers);
+      answers = value?.answers ?? [];
+      const now = JSON.stringify(answers), before = shown;
       if (now === shown) return; // what somebody has unfolded or focused stays
       shown = now;
       section.hidden = !answers.length;
-      said.textContent = "";
-      list.replaceChildren(...answers.map((answer, i) => entry(answer, i === 0, said, send)));
-      od.markUnfounded(answers);
+      list.replaceChildren(...answers.map((answer, i) => entry(answer, i === 0)));
       od.setAnswers(answers);
+      const first = answers[0]?.sources[0];
       od.setPins(answers[0]?.sources ?? []);
+      if (before && first && !od.isNarrow()) od.showSpan?.(first.start, first.stop, true); // the reading view may be absent
     });
   };
 
-  const entry = (answer, isLatest, said, send) => {
-    const details = document.createElement("details");
+  const entry = (answer, isLatest) => {
+    const details = document.createElement("details"), passages = document.createElement("ol");
     details.open = isLatest;
     details.append(od.textElement("summary", answer.question, "od-asked"));
     if (answer.note) details.append(od.textElement("p", `Sources ${answer.note}.`, "od-explain"));
-    if (answer.unfounded.length) {
-      const line = od.textElement("p", "Not found in the document: ", "od-unfounded");
-      line.append(od.textElement("b", answer.unfounded.join(", ")));
-      line.title = "Numbers, names and quotations of the answer that stand nowhere in the text. They may still be right.";
-      details.append(line);
-    }
-    const passages = document.createElement("ol");
     passages.append(...answer.sources.map((source, i) => passage(source, i + 1)));
     details.append(answer.sources.length ? passages : od.textElement("p", "No sources for this answer.", "od-explain"));
-    const tools = od.textElement("div", "", "od-answer-tools"), { at, question } = answer;
-    const tool = (text, className, title, act) => {
-      const made = button(text, className);
-      made.title = title;
-      made.addEventListener("click", act);
-      tools.append(made);
-      return made;
-    };
-    if (isLatest && answer.is_cut) {
-      tool("Continue", "od-continue", "The answer was cut off: let it go on from there", () => send.go_on({ at, question }));
-    }
-    tool("Copy with sources", "od-copy", "Question, answer, account and passages", async () => {
-      said.textContent = (await copied(answer.copy)) ? "Copied." : "The browser does not let this page copy.";
-    });
-    if (isLatest) {
-      tool("Write again", "od-anew", "Another answer to the same question, in place of this one", () => send.anew({ at, question }));
-    }
-    const edit = tool("Edit question", "od-edit", "Ask in other words, in place of this question", () => {
-      const form = rewording(answer, isLatest, send, () => { form.replaceWith(tools); edit.focus(); });
-      tools.replaceWith(form);
-      form.querySelector("textarea").focus();
-    });
-    details.append(tools);
     return details;
   };
 
-  /** In place of the buttons: the question in a field, to be asked from there in other words. */
+  /** What the icons under an answer do. */
+  od.answerTool = async (link, name, at) => {
+    const answer = answers.find((one) => one.at === at), said = element.querySelector(".od-said");
+    if (name === "stop") return document.querySelector("#od-stop-answer").click();
+    if (!answer) return; // an older one, of which the page knows no more
+    const { question } = answer;
+    if (name === "go") send.go_on({ at, question });
+    else if (name === "anew") send.anew({ at, question });
+    else if (name === "edit") reword(answer, link);
+    else {
+      said.textContent = (await copied(answer.copy)) ? "Copied." : "The browser does not let this page copy.";
+      link.dataset.said = said.textContent;
+    }
+  };
+
+  /** The question in a field, to be asked from there in other words. */
+  const reword = (answer, link) => {
+    const dialog = od.textElement("dialog", "", "od-dialog"), close = () => dialog.close();
+    dialog.append(rewording(answer, answer === answers[0], send, close));
+    dialog.addEventListener("close", () => { dialog.remove(); if (link.isConnected) link.focus(); });
+    document.querySelector(".gradio-container").append(dialog);
+    dialog.showModal();
+  };
+
   const rewording = (answer, isLatest, send, close) => {
     const form = od.textElement("form", "", "od-rewording"), field = document.createElement("textarea");
     const ask = button("Ask", "od-button od-primary"), keep = button("Cancel", "od-button"), tools = od.textElement("div", "", "od-tools");
@@ -75,7 +71,9 @@
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const words = field.value.trim();
-      if (words) send.reword({ at: answer.at, question: answer.question, words });
+      if (!words) return;
+      send.reword({ at: answer.at, question: answer.question, words });
+      close();
     });
     field.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) form.requestSubmit();
@@ -89,21 +87,33 @@
 
   const passage = (source, number) => {
     const item = document.createElement("li");
-    const jump = button("", "od-source");
-    const share = document.createElement("i");
-    share.className = "od-share";
+    const jump = button("", "od-source"), share = od.textElement("i", "", "od-share");
     share.style.width = `${Math.min(100, 100 * source.bar)}%`;
-    jump.append(
-      od.textElement("b", `[${number}] ${source.where}`),
-      od.textElement("span", `${source.share} of its extra attention`, "od-share-text"),
-      od.textElement("q", source.text),
-      share,
-    );
+    jump.append(od.textElement("b", `[${number}] ${source.where}`), od.textElement("q", source.text), share);
     jump.title = "Show it in the document";
     jump.addEventListener("click", () => od.showSpan?.(source.start, source.stop)); // the reading view may be absent
     item.append(jump);
     return item;
   };
+
+  // The quotation at a number in an answer, for pointer and keyboard.
+  const card = od.textElement("p", "", "od-dialog od-quotation");
+  card.popover = "manual";
+  card.role = "tooltip";
+  const quote = (event) => {
+    const link = event.target instanceof Element && event.target.closest("#od-chat a[href^='#passage-']");
+    const source = link && answers.flatMap((answer) => answer.sources)
+      .find(({ start, stop }) => link.getAttribute("href") === `#passage-${start}-${stop}`);
+    if (!source) return card.isConnected && card.hidePopover();
+    card.textContent = `${source.where}: ${source.text}`;
+    document.body.append(card);
+    card.showPopover();
+    const at = link.getBoundingClientRect(), left = Math.min(at.left, innerWidth - card.offsetWidth - 8);
+    const isBelow = at.bottom + card.offsetHeight + 8 < innerHeight;
+    Object.assign(card.style, {
+      left: `${Math.max(left, 8)}px`, top: `${isBelow ? at.bottom + 4 : at.top - card.offsetHeight - 4}px` });
+  };
+  for (const kind of ["pointerover", "focusin", "click"]) document.addEventListener(kind, quote);
 
   const button = (text, className) => {
     const made = od.textElement("button", text, className);

@@ -10,9 +10,9 @@
     ["#od-stop", ["#od-resume", "#od-read", "#od-sample"]],
     ["#od-save", ["#od-save"]],
     ["#od-forget", ["#od-documents input:checked", "#od-sample"]],
-    [".od-answers .od-continue", [".od-continue", ".od-anew"]],
-    [".od-answers .od-anew", [".od-anew"]],
-    [".od-rewording [type=submit]", [".od-edit"]],
+    ["[href^='#answer-go']", ["[href^='#answer-go']", "[href^='#answer-anew']"]],
+    ["[href^='#answer-anew']", ["[href^='#answer-anew']"]],
+    [".od-rewording [type=submit]", ["[href^='#answer-edit']"]],
     ["#od-sample, [data-sample], #od-ask, #od-stop-answer, #od-chat .examples button, #od-chat button[aria-label=Clear], "
       + "#od-password button", ["#od-password input", QUESTION]],
     ["#od-shelf-ask, #od-shelf-stop", ["#od-shelf-question textarea"]],

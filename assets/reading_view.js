@@ -181,16 +181,17 @@
       soon();
     };
 
-    /** Shows the tokens [start, stop) in the text, and marks them. Anybody may call it; there is a way back then. */
-    od.showSpan = (start, stop) => {
+    /** Shows the tokens [start, stop) in the text, and marks them. Anybody may call it; there is a way back then, unless
+     *  `isQuiet`: nobody has asked for it, and what else is in view stays. */
+    od.showSpan = (start, stop, isQuiet = false) => {
       if (!tokens.summary || !tokens.pages || !(start >= 0) || start >= tokens.summary.num_tokens) return;
-      steps.jumps({ start, stop });
-      goTo({ start, stop });
+      if (!isQuiet) steps.jumps({ start, stop });
+      goTo({ start, stop }, isQuiet);
     };
 
-    const goTo = ({ start, stop }) => {
+    const goTo = ({ start, stop }, isQuiet = false) => {
       folder.open = true;
-      od.openPane("document");
+      if (!isQuiet) od.openPane("document");
       if (!pages.length) layOut();
       flash = { start, stop: Math.min(Math.max(stop, start + 1), tokens.summary.num_tokens) };
       goal = start;
@@ -205,7 +206,7 @@
         mine.isOver = true;
         if (flash === mine) inner.querySelectorAll(".od-flash").forEach((run) => run.classList.add("od-flashed"));
       }, FLASH_MS);
-      od.chooseOnMap?.(flash.start, flash.stop);
+      if (!isQuiet) od.chooseOnMap?.(flash.start, flash.stop);
       sheet.mark({ start, stop: flash.stop });
       draw();
       clearTimeout(timer);

@@ -21,8 +21,9 @@ window.ondevice = (() => {
     document.addEventListener(kind, (event) => {
       const link = event.target instanceof Element && event.target.closest("#od-chat a[href]");
       if (link) event.preventDefault();
-      const span = event.type === "click" && /^#passage-(\d+)-(\d+)$/.exec(link?.getAttribute("href") ?? "");
-      if (span) window.ondevice.showSpan(Number(span[1]), Number(span[2])); // the way into the document, not out of it
+      const [, what, one, two] = event.type === "click" && /^#(passage|answer)-(\w+)-(\d+)$/.exec(link?.getAttribute("href")) || [];
+      if (what === "passage") window.ondevice.showSpan(Number(one), Number(two)); // the way into the document, not out of it
+      if (what === "answer") window.ondevice.answerTool(link, one, Number(two));
     }, true);
   }
 

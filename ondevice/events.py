@@ -299,6 +299,19 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
+class Citation:
+    """A passage that supports a sentence of the answer, or says otherwise where it does not agree.
+
+    The sentence ends at character `stop` of the answer; `passage` is an index of its sources, and `text` what it says.
+    """
+
+    stop: int
+    passage: int
+    text: str
+    agrees: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """Earlier questions of the conversation: `num_remembered` stood before this one, `num_forgotten` did not fit.
 
@@ -325,7 +338,8 @@ class AnswerFinished:
     restored by the rewind).
     `share_read` of the pot's blocks were read by decode attention; 1 where it does not end early.
     `recalled` are the last tokens recalled for it from each source. `unfounded` are numbers, names and quotations of it
-    that stand nowhere in the document; of a stream, whose text is not kept, none is known. `num_before` tokens of the
+    that stand nowhere in the document; of a stream, whose text is not kept, none is known. `citations` are
+    the passages that support its sentences or say otherwise, where there is one. `num_before` tokens of the
     text, on top of its `num_tokens`, had been written before, and this went on after them. `undo_bytes` is the most
     that the copies held from which the pot was restored.
     """
@@ -343,6 +357,7 @@ class AnswerFinished:
     sources: Sources = Sources()
     history: History = History()
     unfounded: tuple[str, ...] = ()
+    citations: tuple[Citation, ...] = ()
     num_before: int = 0
     undo_bytes: int = 0
     stage_seconds: dict[Stage, float] = field(default_factory=dict)
@@ -395,6 +410,7 @@ class AnswerFinished:
             "num_aside": self.num_aside,
             "share_read": self.share_read,
             "unfounded": self.unfounded,
+            "citations": [asdict(citation) for citation in self.citations],
             "num_sourced": self.sources.num_tokens,
             **asdict(self.history),
             "undo_bytes": self.undo_bytes,

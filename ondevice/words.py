@@ -135,15 +135,25 @@ def account(answer: AnswerFinished, held: Holdings) -> str:
     """The account under an answer: where every token of the document is, and what the answer took."""
     ledger, so_far = answer.ledger, ""
     if ledger.tokens_unread:
-        so_far = f"{_found_early(answer)} {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens. "
-    parts = [*unfounded(answer), *recalled(answer, held.unit), ledger_line(ledger, held)]
-    if answer.share_read < 1:
-        parts.append(f"{share(answer.share_read, 1.0)} of the pot read for a token")
-    if answer.num_overwritten:
-        parts.append(f"{plural(answer.num_overwritten, 'slot')} lent to this answer")
-    parts += [_took(answer)] if answer.ttft_seconds else []
-    parts += _remembered(answer)
-    return so_far + _REASONS[answer.stop_reason] + " · ".join(parts)
+        early = "From a search of the whole text, after reading" if _is_found(answer) else "Answered after"
+        so_far = f"{early} {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens. "
+    rows = (f"{name}: {text}" for name, text in account_rows(answer, held)[1:])
+    return so_far + _REASONS[answer.stop_reason] + " · ".join(rows)
+
+
+def summary(answer: AnswerFinished, *, is_again: bool = False) -> str:
+    """The one line under an answer: why it ended, how much of the document it is from, and the time that it took."""
+    ledger = answer.ledger
+    if ledger.tokens_unread:
+        where = "a search of the whole text" if _is_found(answer) else "the beginning"
+        used = f"From {where}: {share(ledger.tokens_read, ledger.tokens_total)} was read"
+    elif ledger.tokens_skipped:
+        used = f"{share(ledger.tokens_read, ledger.tokens_total)} of the document was read"
+    else:
+        used = f"All of the document was {'used' if ledger.tokens_kept == ledger.tokens_total else 'read'}"
+    again = ", and the question answered again" if is_again else ""
+    took = f" {duration(answer.seconds)}" if answer.seconds else ""
+    return f"{_REASONS[answer.stop_reason]}{used}{again}.{took}"
 
 
 def compared(earlier: str, sources: Sequence[Source], text: str, unit: str) -> str:
@@ -154,9 +164,8 @@ def compared(earlier: str, sources: Sequence[Source], text: str, unit: str) -> s
     return f"In place of the answer before all was read: “{earlier}”{where}. Either may be wrong: compare them."
 
 
-def _found_early(answer: AnswerFinished) -> str:
-    is_found = answer.recalled is not None and answer.recalled.is_text
-    return "From a search of the whole text, after reading" if is_found else "Answered after"
+def _is_found(answer: AnswerFinished) -> bool:
+    return answer.recalled is not None and answer.recalled.is_text
 
 
 def account_rows(answer: AnswerFinished, held: Holdings) -> list[tuple[str, str]]:
@@ -166,6 +175,11 @@ def account_rows(answer: AnswerFinished, held: Holdings) -> list[tuple[str, str]
         written += f", after the {count(answer.num_before)} that were there"
     rows = [
         ("Answer", f"{written}. {_REASONS[answer.stop_reason]}".strip()),
+        (
+            "The document says",
+            ", ".join(f"“{' '.join(one.text.split())}”" for one in answer.citations if not one.agrees),
+        ),
+        ("Not found in the document", ", ".join(answer.unfounded)),
         ("Time", _took(answer).capitalize() if answer.ttft_seconds else ""),
         ("Read", f"{count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens"),
         ("Kept", f"{plural(ledger.tokens_kept, 'token')}, each by one attention head or more"),
@@ -199,29 +213,6 @@ def _took(answer: AnswerFinished) -> str:
     return ", ".join(parts)
 
 
-def ledger_line(ledger: Ledger, held: Holdings) -> str:
-    """The line for the ledger, and the memory that it takes."""
-    tokens = [f"read {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens"]
-    # Every head of every layer keeps its own choice, so together they keep more tokens than there are slots.
-    tokens.append(f"kept {count(ledger.tokens_kept)} (in at least one head)")
-    tokens.append(f"evicted {count(ledger.tokens_evicted)}")
-    if ledger.tokens_pruned:
-        tokens.append(f"pruned {count(ledger.tokens_pruned)}")
-    tokens.append(f"skipped {_skipped(ledger, held.unit)}")
-    if ledger.tokens_unread:
-        tokens.append(f"not yet read {count(ledger.tokens_unread)}")
-    parts = [
-        ", ".join(tokens).capitalize(),
-        f"pot: {count(ledger.slots_used)} of {count(ledger.slots_capacity)} slots, {size(held.pot_bytes)}",
-    ]
-    if held.speculator_bytes:
-        parts.append(f"the small model's pot: {size(held.speculator_bytes)}")
-    if held.tier_bytes or held.tier_most_bytes:
-        parts.append(f"host tier: {_tier(held)}")
-    parts += [f"memory: {_memory(held)}"] if held.limit_bytes else []
-    return " · ".join(parts)
-
-
 def _memory(held: Holdings) -> str:
     return f"{size(held.nbytes)} of {size(held.limit_bytes)} for the document" if held.limit_bytes else ""
 
@@ -235,11 +226,6 @@ def _tier(held: Holdings) -> str:
     hidden = "" if held.share_hidden is None else f", {share(held.share_hidden, 1.0)} of the copying hidden"
     most = size(max(held.tier_most_bytes, held.tier_bytes))
     return f"{plural(held.tier_tokens, 'token')}, {size(held.tier_bytes)} of at most {most}{hidden}"
-
-
-def unfounded(answer: AnswerFinished) -> list[str]:
-    """The line for what the answer says and the document does not, where there is such a thing."""
-    return [f"Not found in the document: {', '.join(answer.unfounded)}"] if answer.unfounded else []
 
 
 def recalled(answer: AnswerFinished, unit: str) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ondevice import words
-from ondevice.events import AnswerFinished, History, Ledger, PageNote, Source, TokensRecalled
+from ondevice.events import AnswerFinished, Citation, History, Ledger, PageNote, Source, TokensRecalled
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ NO_TOKENS = np.empty((0, 2), np.int32)
 def test_the_account_tells_of_every_token() -> None:
     assert words.account(ANSWER, words.Holdings("page", 141_557_760)) == (
         "Answered after 12,288 of 41,020 tokens. "
-        "Read 12,288 of 41,020 tokens, kept 1,024 (in at least one head), evicted 11,264, skipped 0, "
-        "not yet read 28,732 · pot: 1,060 of 2,048 slots, 142 MB · answered in 2.0 s (0.8 s to read the question, "
-        "0.6 s to look for what to bring back, 0.5 s to write, 0.1 s to find the evidence), first word after 0.8 s, "
-        "then 18.2 tokens/s"
+        "Time: Answered in 2.0 s (0.8 s to read the question, 0.6 s to look for what to bring back, 0.5 s to write, "
+        "0.1 s to find the evidence), first word after 0.8 s, then 18.2 tokens/s · Read: 12,288 of 41,020 tokens · "
+        "Kept: 1,024 tokens, each by one attention head or more · Evicted: 11,264 tokens · "
+        "Pot: 1,060 of 2,048 slots, 142 MB"
     )
 
 
@@ -89,18 +89,42 @@ def test_the_account_tells_of_every_method() -> None:
     held = words.Holdings("page", 1_000_000, 500_000, 2_000_000, 11_264, 0.75, 9_000_000)
     assert words.account(answer, held).split(" · ") == [
         "The answer reached its longest length. Not found in the document: 22, Ingrid Lund",
-        "Brought back 128 tokens for this answer, from pages 3–4, 9",  # noqa: RUF001
+        "Time: First word after 0.8 s",
+        "Read: 12,288 of 41,020 tokens",
+        "Kept: 1,024 tokens, each by one attention head or more",
+        "Evicted: 11,264 tokens",
+        "Skipped: 37 on pages 1 (30), 2 (7)",
+        "Pot: 1,060 of 2,048 slots, 1.0 MB",
+        "Small model's pot: 500 kB",
+        "Host tier: 11,264 tokens, 2.0 MB of at most 9.0 MB, 75 % of the copying hidden",
+        "Brought back: Brought back 128 tokens for this answer, from pages 3–4, 9. "  # noqa: RUF001
         "640 kept tokens stood aside for them: too far from what came back",
-        "Read 12,288 of 41,020 tokens, kept 1,024 (in at least one head), evicted 11,264, "
-        "skipped 37 on pages 1 (30), 2 (7)",
-        "pot: 1,060 of 2,048 slots, 1.0 MB",
-        "the small model's pot: 500 kB",
-        "host tier: 11,264 tokens, 2.0 MB of at most 9.0 MB, 75 % of the copying hidden",
-        "40 % of the pot read for a token",
-        "1 slot lent to this answer",
-        "first word after 0.8 s",
-        "1 earlier question remembered, 2 left out for lack of room",
+        "Attention: 40 % of the pot read for a token",
+        "Overwritten: 1 slot, given back",
+        "Conversation: 1 earlier question remembered, 2 left out for lack of room",
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, "From the beginning: 30 % was read. 2.0 s"),
+        ({"recalled": TokensRecalled(NO_TOKENS, (4,), 128, is_text=True)},
+         "From a search of the whole text: 30 % was read. 2.0 s"),
+        ({"ledger": replace(LEDGER, tokens_unread=0), "stop_reason": "cancelled"},
+         "The answer was stopped. All of the document was read. 2.0 s"),
+        ({"ledger": Ledger(tokens_total=9, tokens_read=9, tokens_kept=9)}, "All of the document was used. 2.0 s"),
+        ({"ledger": Ledger(tokens_total=9, tokens_read=6, tokens_skipped=3)}, "67 % of the document was read. 2.0 s"),
+    ],
+)  # fmt: skip
+def test_one_plain_line_says_what_was_used(changes: dict[str, object], line: str) -> None:
+    assert words.summary(replace(ANSWER, **changes)) == line  # type: ignore[arg-type]
+
+
+def test_what_the_document_says_otherwise_is_in_the_account() -> None:
+    citations = (Citation(9, 0, "It was lit\nat dawn.", agrees=False), Citation(9, 0, "It was lit."))
+    line = words.account(replace(ANSWER, citations=citations), words.Holdings("page", 1))
+    assert "tokens. The document says: “It was lit at dawn.” · Time: " in line
 
 
 def test_pages_without_text_are_named_by_reason() -> None:

@@ -10,7 +10,7 @@ import json
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ondevice.api.failures import ApiError, error_json
@@ -164,7 +164,8 @@ def _reason(finished: AnswerFinished) -> str:
 
 def _evidence(finished: AnswerFinished) -> dict[str, Any]:
     passages = [{"page": one.page, "text": one.text, "share": round(one.share, 3)} for one in finished.sources.passages]
-    return {"passages": passages, "not_in_document": list(finished.unfounded)}
+    citations = [asdict(one) for one in finished.citations]
+    return {"passages": passages, "not_in_document": list(finished.unfounded), "citations": citations}
 
 
 def _event(value: dict[str, Any]) -> bytes:

@@ -325,7 +325,8 @@ def _to_its_end(job: Job) -> dict[str, Any]:
 def _answer(exchange: Exchange) -> dict[str, Any]:
     return {
         "answer": exchange.text,
-        "not_in_document": list(exchange.record.get("unfounded") or ()),
+        "not_in_document": exchange.unfounded,
+        "document_says": [one.text for one in exchange.citations if not one.agrees],
         "passages": [
             {"page": source.page, "text": source.text, "share_of_extra_attention": round(source.share, 3)}
             for source in exchange.sources

@@ -19,6 +19,7 @@ from ondevice.decode.prompt import Prompt
 from ondevice.decode.sources import find_sources
 from ondevice.decode.statement import barred
 from ondevice.decode.steps import OverwritingStep, PlainStep, Step, SwappingStep
+from ondevice.decode.support import check
 from ondevice.decode.termination import RunTimeTermination, rules_of
 from ondevice.decode.unfounded import unfounded
 from ondevice.errors import PotError
@@ -247,6 +248,7 @@ class _Answer:
         if account is not None:
             yield account
         text, tokens = (self._text + self._stream.flush()).strip(), self._context.tokens
+        texts, told = tokens.texts if tokens.keeps_text else (), self._prompt.told + self._question
         yield AnswerFinished(
             question=self._question,
             text=text,
@@ -260,7 +262,8 @@ class _Answer:
             recalled=self._recalled,
             sources=self._sources,
             history=self._prompt.history,
-            unfounded=unfounded(text, self._prompt.told + self._question, tokens.texts) if tokens.keeps_text else (),
+            unfounded=unfounded(text, told, texts) if texts else (),
+            citations=check(text, self._question, self._sources.passages, texts),
             num_before=len(self._prompt.begun),
             undo_bytes=self._undo.peak_bytes,
             stage_seconds=self._stage_seconds(),  # last, when all the rest is done

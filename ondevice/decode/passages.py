@@ -78,16 +78,16 @@ def _strongest(scores: Weights) -> npt.NDArray[np.intp]:
 def _candidates(tokens: DocumentTokens, scores: Weights) -> list[Passage]:
     """Sentences of the tokens with the largest scores, those with the largest sums first."""
     found: dict[Passage, None] = {}
-    sentences: dict[int, list[tuple[int, int]]] = {}
+    by_page: dict[int, list[tuple[int, int]]] = {}
     for token in _strongest(scores):
         index = tokens.page_index(int(token))
-        if index not in sentences:
-            sentences[index] = list(_sentences(tokens.texts[index][: _end_of_read(tokens, index, scores.size)]))
+        if index not in by_page:
+            by_page[index] = list(sentences(tokens.texts[index][: _end_of_read(tokens, index, scores.size)]))
         first = tokens.page_tokens(index)[0]
         # A token may begin with the space before its word; the middle of it lies in its sentence.
         start, stop = tokens.page_spans(index)[int(token) - first].tolist()
         at = (start + stop) // 2
-        found |= {Passage(index, a, b): None for a, b in sentences[index] if a <= at < b}
+        found |= {Passage(index, a, b): None for a, b in by_page[index] if a <= at < b}
     return sorted(found, key=lambda passage: -_sum(tokens, scores, passage))
 
 
@@ -97,7 +97,7 @@ def _end_of_read(tokens: DocumentTokens, index: int, num_read: int) -> int | Non
     return int(tokens.page_spans(index)[num_read - first - 1][1]) if num_read < last else None
 
 
-def _sentences(text: str) -> Iterator[tuple[int, int]]:
+def sentences(text: str) -> Iterator[tuple[int, int]]:
     """[start, stop) of every sentence with a letter or digit in it; what is shorter goes with the next."""
     start = 0
     for match in _BREAK.finditer(text):

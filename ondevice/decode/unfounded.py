@@ -50,7 +50,7 @@ def _claims(answer: str) -> Iterator[tuple[str, str]]:
     for match in _NUMBER.finditer(plain):
         found.append((match.start(), match[0], _number_pattern(match[0])))
     for match in _NAME.finditer(plain):
-        begins = _begins_sentence(plain, match.start())
+        begins = is_first_word(plain, match.start())
         words = [word for word in match[0].split(" ")[begins:] if len(word) > 2]
         for word in words:
             found.append((match.start(), " ".join(match[0].split(" ")[begins:]), rf"\b{re.escape(_stem(word))}"))
@@ -60,7 +60,8 @@ def _claims(answer: str) -> Iterator[tuple[str, str]]:
             yield text, pattern
 
 
-def _begins_sentence(text: str, at: int) -> bool:
+def is_first_word(text: str, at: int) -> bool:
+    """True if a sentence, an item or a quotation begins there, so that a capital letter says nothing."""
     before = text[:at].rstrip(" ")
     return not before or before.endswith(_SENTENCE_ENDS)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ondevice import words
 from ondevice.events import AnswerFinished, AnswerToken, Event, TokensRecalled
 from ondevice.serving.account import answer_record, holdings
@@ -13,7 +11,7 @@ from ondevice.serving.workspace import Workspace
 
 
 class Answer:
-    """One question and its answer, being written at the end of `workspace.messages`.
+    """One question and its answer, being written as `workspace.writing`.
 
     Where it takes the place of an earlier one, that comes back with all after it if not a word is written.
     """
@@ -27,15 +25,9 @@ class Answer:
         self._first_seconds = self._last_seconds = 0.0
         self._recalled: TokensRecalled | None = None
         self._is_finished = False
-        self._start, self._replaced = len(workspace.messages), (list[dict[str, Any]](), list[Exchange]())
-        if asked.at is not None:
-            self._start = start_of(workspace, asked.at)
-            self._replaced = workspace.messages[self._start :], workspace.exchanges[asked.at :]
-            del workspace.messages[self._start :], workspace.exchanges[asked.at :]
-        workspace.messages.append({"role": "user", "content": without_images(asked.question)})
-        self._start += 1
-        if self._text:
-            self._show(self._text)
+        self._replaced = [] if asked.at is None else workspace.exchanges[asked.at :]
+        del workspace.exchanges[len(workspace.exchanges) - len(self._replaced) :]
+        self._show()
 
     def apply(self, event: Event) -> None:
         """Take an event of answering, which the workspace's telemetry has seen."""
@@ -49,7 +41,7 @@ class Answer:
                 self._ids.append(event.token_id)
                 self._first_seconds = self._first_seconds or event.seconds
                 self._last_seconds = event.seconds
-                self._show(self._text)
+                self._show()
             case AnswerFinished(num_tokens=0, stop_reason="cancelled"):
                 pass  # it has not begun: the question goes, see `close`
             case AnswerFinished():
@@ -64,9 +56,8 @@ class Answer:
         session = self._workspace.session
         num_tokens = len(self._ids) - len(self._asked.begun)
         if not num_tokens or session is None:
-            messages, exchanges = self._replaced
-            self._workspace.messages[self._start - 1 :] = messages
-            self._workspace.exchanges += exchanges
+            self._workspace.writing = None
+            self._workspace.exchanges += self._replaced
             return
         first, last = self._first_seconds, self._last_seconds
         cut_off = AnswerFinished(
@@ -85,59 +76,31 @@ class Answer:
         self._workspace.telemetry.apply(cut_off)
         self._finish(cut_off)
 
-    def _show(self, text: str) -> None:
-        self._workspace.messages[self._start :] = [{"role": "assistant", "content": without_images(text)}]
+    def _show(self) -> None:
+        self._workspace.writing = self._asked.question, self._text
 
     def _finish(self, answer: AnswerFinished) -> None:
         workspace, session = self._workspace, self._workspace.session
         assert session is not None, "an answer comes from a pot"
         self._is_finished = True
-        self._show(answer.text or words.NO_WORDS)
         held = holdings(session, workspace.telemetry)
         earlier = self._asked.instead_of
-        line = words.account(answer, held)
+        line, rows = words.account(answer, held), words.account_rows(answer, held)
         if earlier is not None:
-            line = f"{words.compared(earlier.text, earlier.sources, answer.text, held.unit)} {line}"
-        record = answer_record(answer, held, session, self._asked)
-        if answer.sources.passages:
-            workspace.messages.append({"role": "assistant", "content": evidence_links(answer, held.unit)})
-        workspace.messages.append(_account_message(line, words.account_rows(answer, held)))
-        exchange = Exchange(
+            compared = words.compared(earlier.text, earlier.sources, answer.text, held.unit)
+            line, rows = f"{compared} {line}", [("First answer", compared), *rows]
+        answered = Exchange(
             self._asked.question.strip(),
             answer.text,
             line,
-            record,
+            answer_record(answer, held, session, self._asked),
             answer.sources.passages,
             words.looked_at(answer),
             tuple(self._ids),
             self._asked.attempt,
+            answer.citations,
+            words.summary(answer, is_again=earlier is not None),
+            tuple(rows),
         )
-        workspace.exchanges.append(exchange)
-
-
-def start_of(workspace: Workspace, at: int) -> int:
-    """Index of the first message of the exchange with this index."""
-    starts = [i for i, message in enumerate(workspace.messages) if message["role"] == "user"]
-    return starts[at - len(workspace.exchanges)]  # from the end: of a file, the first ones may not match
-
-
-def evidence_links(answer: AnswerFinished, unit: str) -> str:
-    """The passages of an answer by number and page, as links that the page takes for the way into the document."""
-    return " ".join(
-        f"[\\[{i}\\] {unit} {source.page}](#passage-{source.start_token}-{source.stop_token})"
-        for i, source in enumerate(answer.sources.passages, 1)
-    )
-
-
-def without_images(text: str) -> str:
-    """Markdown whose pictures stay text: a page that loaded one would send another machine what was asked.
-
-    The browser would block it as well; this way it does not even try.
-    """
-    return text.replace("![", "!\\[")
-
-
-def _account_message(title: str, rows: list[tuple[str, str]]) -> dict[str, Any]:
-    """A message of its own kind, which no model can imitate in an answer; it unfolds to the same in rows."""
-    content = "\n".join(f"- **{name}**: {text}" for name, text in rows)
-    return {"role": "assistant", "content": content, "metadata": {"title": title, "status": "done"}}
+        workspace.writing = None  # only now: another page may look at any time
+        workspace.exchanges.append(answered)

@@ -8,10 +8,10 @@ from typing import Any
 
 from ondevice.decode.prompt import Turn, is_worth_remembering
 from ondevice.documents.shown import passage
-from ondevice.events import Source
+from ondevice.events import Citation, Source
 from ondevice.schema import SchemaError, parse
 
-_SHOWN = 8  # answers whose sources are listed
+SHOWN = 8  # answers whose sources are listed
 _CUT = ("length", "cancelled", "turn")  # reasons for the end of an answer that could go on
 
 
@@ -21,11 +21,13 @@ class Exchange:
 
     Attributes:
         question, text: as they were asked and given.
-        account: what stands under the answer.
+        account: all that is told of the answer, in one line.
+        summary: the line under the answer; `rows` are the account behind it, by name.
         record: the same in numbers; JSON.
         sources: where the answer looked; `note` says from how much of it.
         ids: the tokens of the answer, so that it can go on.
         attempt: which one at this answer it was.
+        citations: passages that support its sentences, or say otherwise.
     """
 
     question: str
@@ -36,6 +38,9 @@ class Exchange:
     note: str = ""
     ids: tuple[int, ...] = ()
     attempt: int = 0
+    citations: tuple[Citation, ...] = ()
+    summary: str = ""
+    rows: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_cut(self) -> bool:
@@ -48,6 +53,12 @@ class Exchange:
         ledger = self.record.get("ledger")
         number = ledger.get("tokens_unread") if isinstance(ledger, dict) else 0
         return number if isinstance(number, int) else 0
+
+    @property
+    def unfounded(self) -> list[str]:
+        """Claims of the answer that the document lacks; the record of a saved conversation may hold anything."""
+        named = self.record.get("unfounded")
+        return [one for one in named if isinstance(one, str)] if isinstance(named, list | tuple) else []
 
     @property
     def remembers(self) -> bool:
@@ -81,8 +92,6 @@ def sources_panel(exchanges: Sequence[Exchange], unit: str, kind: str = "") -> d
                 "at": at,
                 "question": exchange.question,
                 "note": exchange.note,
-                "unfounded": _unfounded(exchange),
-                "is_cut": exchange.is_cut,
                 "copy": markdown_of(exchange, unit),
                 "sources": [
                     {
@@ -90,13 +99,12 @@ def sources_panel(exchanges: Sequence[Exchange], unit: str, kind: str = "") -> d
                         "where": f"{unit.capitalize()} {source.page}",
                         "start": source.start_token,
                         "stop": source.stop_token,
-                        "share": f"{100 * source.share:.1f} %",
                         "bar": source.share,
                     }
                     for source in exchange.sources
                 ],
             }
-            for at, exchange in list(enumerate(exchanges))[: -_SHOWN - 1 : -1]
+            for at, exchange in list(enumerate(exchanges))[: -SHOWN - 1 : -1]
         ]
     }
 
@@ -112,12 +120,6 @@ def markdown_of(exchange: Exchange, unit: str) -> str:
             for i, source in enumerate(exchange.sources, 1)
         ]
     return "\n".join(lines)
-
-
-def _unfounded(exchange: Exchange) -> list[str]:
-    """Claims of the answer that the document lacks; the record of a saved conversation may hold anything."""
-    named = exchange.record.get("unfounded")
-    return [one for one in named if isinstance(one, str)] if isinstance(named, list | tuple) else []
 
 
 def _quoted(text: str, indent: str = "") -> str:

@@ -19,7 +19,6 @@ def record_of(workspace: Workspace) -> dict[str, Any]:
     """Everything of a workspace that is neither in the pot nor in the document, as JSON."""
     telemetry = workspace.telemetry
     return {
-        "messages": workspace.messages,
         "exchanges": [asdict(exchange) for exchange in workspace.exchanges],
         "stage_seconds": telemetry.stage_seconds,
         "fill": workspace.fill,
@@ -32,7 +31,6 @@ def restore_workspace(workspace: Workspace, session: Session, record: dict[str, 
     tokens = session.context.tokens
     workspace.accept(tokens)
     workspace.session = session
-    workspace.messages.extend(filter(None, map(_message, _list(record, "messages"))))
     workspace.exchanges.extend(filter(None, map(Exchange.of, _list(record, "exchanges"))))
     fill = [(int(read), int(slots)) for read, slots in _pairs(_list(record, "fill"))]
     workspace.fill.extend(fill)
@@ -48,19 +46,6 @@ def restore_workspace(workspace: Workspace, session: Session, record: dict[str, 
     if workspace.view is not None:
         workspace.view.history = history_of(record.get("replay"), tokens.num_tokens, session.context.num_cycles)
     workspace.note_rest()
-
-
-def _message(message: Any) -> dict[str, Any] | None:
-    """A message that holds nothing but text; the chat would also take files and components."""
-    if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
-        return None
-    content, metadata = message.get("content"), message.get("metadata")
-    if not isinstance(content, str):
-        return None
-    checked: dict[str, Any] = {"role": message["role"], "content": content}
-    if isinstance(metadata, dict) and isinstance(metadata.get("title"), str):
-        checked["metadata"] = {"title": metadata["title"], "status": "done"}
-    return checked
 
 
 def _list(record: dict[str, Any], name: str) -> list[Any]:

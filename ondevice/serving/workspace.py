@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from ondevice.config import EngineConfig
 from ondevice.documents import Document
@@ -64,7 +63,8 @@ class Workspace:
         read_with: the settings as they were chosen for it; None if that is not known.
         telemetry: the numbers of that session.
         fill: used slots after each step, (tokens read, slots), for the chart.
-        messages: the conversation, as the chat shows it; `exchanges` are its answers as records.
+        exchanges: the conversation.
+        writing: the question whose answer is being written, and the answer so far; None at rest.
         scan: the last scan of the document, or the one that runs; None where there was none.
         asked: the question that waits, with how to answer it.
         address: of the content that was read, see `content_address`; "" where it is not known.
@@ -95,11 +95,11 @@ class Workspace:
     read_with: EngineConfig | None = None
     telemetry: Telemetry = field(default_factory=Telemetry)
     fill: list[tuple[int, int]] = field(default_factory=list)
-    messages: list[dict[str, Any]] = field(default_factory=list)
     address: str = ""
     entry_id: str = ""
     forecast: float | None = None
     exchanges: list[Exchange] = field(default_factory=list)
+    writing: tuple[str, str] | None = None
     scan: Scan | None = None
     asked: QuestionQueue = field(default_factory=QuestionQueue)
     problem: Problem | None = None
@@ -281,7 +281,6 @@ class Workspace:
 
     def clear_conversation(self) -> None:
         """Drop the questions and answers; the pot has never held them."""
-        self.messages.clear()
         self.exchanges.clear()
 
     def forget(self) -> None:

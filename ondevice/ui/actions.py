@@ -20,6 +20,7 @@ from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.ui import render
+from ondevice.ui.chat import conversation
 from ondevice.ui.form import Form
 from ondevice.ui.progress import progress
 from ondevice.ui.render import Patch
@@ -252,7 +253,7 @@ class Actions:
         _, workspace = self._runner.on_shown(visitor_id, shown)
         if workspace.idle.is_set():  # else an answer may be growing at its end
             self._jobs.clear_conversation(workspace)
-        return {"chat": render.conversation(workspace), **render.conversation_tools(workspace)}
+        return {"chat": conversation(workspace), **render.conversation_tools(workspace)}
 
     def export(self, visitor_id: object, shown: object = None, *, kind: str) -> Patch:
         """The conversation as a file that the browser makes by itself: `kind` is `md` or `json`."""

@@ -149,7 +149,7 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
         sanitize_html=True,
         allow_tags=False,
         latex_delimiters=[],
-        buttons=["copy"],
+        buttons=[],
         feedback_options=None,
         group_consecutive_messages=False,
         layout="bubble",

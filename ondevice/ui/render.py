@@ -16,10 +16,10 @@ from ondevice.documents.formats.table import BY_KIND
 from ondevice.errors import OndeviceError
 from ondevice.events import PageNote
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.serving.conversation import start_of, without_images
 from ondevice.serving.exchanges import sources_panel
 from ondevice.serving.workspace import Phase, Workspace
-from ondevice.ui.composer import invitation, is_unread, waits_for
+from ondevice.ui.chat import conversation
+from ondevice.ui.composer import invitation, is_unread
 from ondevice.ui.form import CONTROLS, element_id
 from ondevice.ui.progress import numbers, progress
 from ondevice.ui.scan_render import scan_panel, scan_progress
@@ -42,19 +42,6 @@ def everything(workspace: Workspace) -> Patch:
         "chat": conversation(workspace),
         **conversation_tools(workspace),
     }
-
-
-def conversation(workspace: Workspace) -> list[dict[str, Any]]:
-    """Questions and answers, with the question that waits, and what it waits for."""
-    waiting = workspace.asked.waiting
-    if waiting is None:
-        return list(workspace.messages)
-    before = workspace.messages if waiting.at is None else workspace.messages[: start_of(workspace, waiting.at)]
-    return [
-        *before,
-        {"role": "user", "content": without_images(waiting.question)},
-        {"role": "assistant", "content": f"*{waits_for(workspace, waiting)}*"},
-    ]
 
 
 def waiting(workspace: Workspace) -> Patch:

@@ -33,6 +33,7 @@ from ondevice.serving.question_queue import Asked
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Problem, Workspace
 from ondevice.ui import render
+from ondevice.ui.chat import conversation
 from ondevice.ui.documents_list import documents_list
 from ondevice.ui.form import for_model
 from ondevice.ui.layout import header
@@ -260,11 +261,11 @@ class Runner:
                 status = {"status": render.status(workspace), "header": self.header()}
                 return render.waiting(workspace) | status | self.documents(visitor)
             case Working():
-                chat = {"chat": render.conversation(workspace)} if workspace.asked.waiting is not None else {}
+                chat = {"chat": conversation(workspace)} if workspace.asked.waiting is not None else {}
                 note = render.settings_changed(workspace, workspace.read_with) if workspace.read_with else {}
                 return render.controls(workspace) | render.reading(workspace) | self.documents(visitor) | chat | note
             case DocumentOpened():
-                return {"chat": render.conversation(workspace), **render.conversation_tools(workspace)}
+                return {"chat": conversation(workspace), **render.conversation_tools(workspace)}
             case QuestionRead():
                 return render.answering(workspace)
             case AnswerFinished():

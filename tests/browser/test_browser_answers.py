@@ -71,7 +71,7 @@ def test_sources_lead_to_the_document_and_answers_can_be_copied_and_saved(visit:
         lambda: "".join(page.locator(".od-text .od-flash").all_text_contents()).split() == wanted,
         "a pin leads there, too",
     )
-    page.locator(".od-answers details[open] .od-copy").click()
+    page.locator("[href^='#answer-copy']").last.click()
     visit.until(lambda: visit.text(".od-said") == "Copied.", "it says so")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied.startswith("## And before?")
@@ -114,7 +114,7 @@ def test_a_question_while_reading_is_answered_at_once_and_reading_goes_on(
     expect(page.locator("#od-stop")).not_to_be_visible()
     assert "Reading goes on after that" in visit.text("#od-status")
     visit.until(lambda: answers(visit) == 1, "answered")
-    assert "Answered after " in visit.text("#od-chat")
+    assert "From the beginning: " in visit.text("#od-chat") or "answered again" in visit.text("#od-chat")
     visit.state("read")
     now, total = (
         page.locator("[role=progressbar]").nth(1).get_attribute(f"aria-{end}") for end in ("valuenow", "valuemax")
@@ -128,7 +128,10 @@ def test_earlier_questions_are_forgotten_where_that_is_wished(visit: Visit) -> N
     ask(visit, "Who is the keeper?")
     page.uncheck("#od-remember input")
     ask(visit, "And before?")
+    page.locator("#od-chat .thought-group .title button").last.click()
+    visit.until(lambda: "slots" in visit.text("#od-chat"), "the account is open")
     assert "remembered" not in visit.text("#od-chat")
     page.check("#od-remember input")
     ask(visit, "And then?")
-    assert "2 earlier questions remembered" in visit.text("#od-chat")
+    page.locator("#od-chat .thought-group .title button").last.click()
+    visit.until(lambda: "2 earlier questions remembered" in visit.text("#od-chat"), "it says so")

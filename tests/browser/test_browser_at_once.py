@@ -111,7 +111,9 @@ def last_answer(visit: Visit) -> str:
     """What follows the last question of the conversation."""
     return visit.page.evaluate(
         """() => { const all = [...document.querySelectorAll("#od-chat :is([data-testid=user], [data-testid=bot])")];
-        return all[all.findLastIndex((one) => one.dataset.testid === "user") + 1].innerText.trim(); }"""
+        const answer = all[all.findLastIndex((one) => one.dataset.testid === "user") + 1].cloneNode(true);
+        answer.querySelectorAll("blockquote").forEach((told) => told.remove());
+        return answer.textContent.trim(); }"""
     )
 
 
@@ -125,25 +127,25 @@ def test_an_answer_goes_on_is_written_anew_and_its_question_is_edited(visit: Vis
     asked, field = page.locator("#od-chat [data-testid=user]"), page.locator("#od-question textarea")
     field.fill("What I am typing")
     before = last_answer(visit)
-    page.click(".od-continue")  # the tiny model always writes to its limit
+    page.click("[href^='#answer-go']")  # the tiny model always writes to its limit
     visit.until(lambda: len(last_answer(visit)) > len(before), "it goes on")
     visit.answered(2)
     visit.state("read")
     assert last_answer(visit).startswith(before), "the same text, and more of it"
-    page.click(".od-anew")
+    page.click("[href^='#answer-anew']")
     visit.until(lambda: not last_answer(visit).startswith(before), "another one is written")
     visit.until(lambda: page.locator("#od-chat .thought-group").count() == 2, "to its end")
     assert not last_answer(visit).startswith(before)
     assert asked.all_inner_texts() == ["How many steps?", "And who?"], "no question has come of it"
     assert field.input_value() == "What I am typing"
-    page.locator(".od-answers summary").last.click()
-    page.locator(".od-edit").last.click()
+    edit = page.locator("[href^='#answer-edit']").first
+    edit.click()
     words = page.locator(".od-rewording textarea")
     assert words.input_value() == "How many steps?"
     assert words.evaluate("(field) => field === document.activeElement"), "to be changed at once"
     assert "dropped" in visit.text(".od-rewording")
     words.press("Escape")
-    assert page.locator(".od-edit").last.evaluate("(button) => button === document.activeElement"), "or not at all"
+    assert edit.evaluate("(button) => button === document.activeElement"), "or not at all"
     page.keyboard.press("Enter")
     words.fill("How many windows?")
     words.press("Enter")
@@ -239,16 +241,17 @@ def test_a_phone_shows_one_pane_at_a_time(program: Any, url: str, width: int, he
         assert page.evaluate(_OVERFLOW) == [0, 0], "read"
         visit.ask("How many steps?")
         visit.answered(1)
-        page.wait_for_selector(".od-source")
-        for selector in ("#od-chat", ".od-source", "#od-ask"):
+        for selector in ("#od-chat", "#od-ask"):
             visit.until(lambda selector=selector: page.evaluate(_IN_VIEW, selector), f"{selector} is in view")
+        assert not page.is_visible(".od-source"), "the passages are in the account under the answer"
         assert not page.is_visible(".od-text")
         assert not page.is_visible(".od-map")
         page.click("[data-pane-button=map]")
         visit.until(lambda: page.evaluate(_IN_VIEW, ".od-map"), "the map is there")
         assert not page.is_visible("#od-chat")
         page.click("[data-pane-button=chat]")
-        page.locator(".od-source").first.click()
+        page.locator("#od-chat .thought-group .title button").click()
+        page.locator("#od-chat a[href^='#passage-']").first.click()
         page.wait_for_selector(".od-flash")
         assert page.evaluate(_IN_VIEW, ".od-text"), "a source leads to the document"
         assert page.get_attribute("[data-pane-button=document]", "aria-current") == "true"
@@ -282,7 +285,8 @@ def test_escape_stops_the_answer_and_the_passages_lead_to_the_document(
     visit.state("read")
     visit.ask("How many steps?")
     visit.answered(1)
-    link = page.locator("#od-chat a[href^='#passage-']").first
+    page.locator("#od-chat .thought-group .title button").click()
+    link = page.locator("#od-chat .thought-group a[href^='#passage-']").first
     assert link.inner_text().startswith("[1] section ")
     link.click()
     page.wait_for_selector(".od-flash")

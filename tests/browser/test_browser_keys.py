@@ -71,11 +71,11 @@ def test_the_focus_goes_on_to_what_takes_the_place_of_a_button(visit: Visit, mon
     visit.state("read")
     written = page.locator("#od-chat [data-testid=bot]").first
     before = written.inner_text()
-    press(".od-anew")
+    press("[href^='#answer-anew']")
     visit.until(lambda: written.count() == 1 and written.inner_text() != before, "another answer is written")
     visit.answered(1)
     visit.state("read")
-    leads_to(".od-anew")
+    leads_to("[href^='#answer-anew']")
     press("#od-save")
     visit.until(lambda: page.locator("#od-save", has_text="Save again").count() == 1, "it is saved")
     leads_to("#od-save")

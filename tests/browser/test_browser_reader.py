@@ -54,7 +54,9 @@ def test_the_text_is_plain_until_memory_is_asked_for(asked: Visit) -> None:
 
 
 def test_markdown_is_shown_without_its_marks(asked: Visit) -> None:
-    asked.page.wait_for_selector(".od-text[data-settled=true] .od-t")
+    asked.page.fill(".od-page input", "1")  # the first passage has opened by itself
+    asked.page.press(".od-page input", "Enter")
+    asked.until(lambda: "Station log of" in asked.text(".od-text"), "the text begins there")
     text = asked.text(".od-text")
     assert "\nStation log of the Varre Skerry light\n" in text
     assert "\nThe station\n" in text
@@ -92,6 +94,7 @@ def test_sources_one_after_the_other_and_back_to_where_one_was(asked: Visit) -> 
 def test_on_a_phone_back_leads_to_the_conversation(asked: Visit) -> None:
     page = asked.page
     page.set_viewport_size({"width": 390, "height": 844})
+    page.locator("#od-chat .thought-group .title button").click()
     page.locator("#od-chat a[href^='#passage-']").last.click()
     page.wait_for_selector(".od-steps:not([hidden])")
     assert page.get_attribute("[data-pane-button=document]", "aria-current") == "true"

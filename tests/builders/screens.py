@@ -88,6 +88,11 @@ def screen_after(patches: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return screen
 
 
+def has_begun(workspace: Workspace) -> bool:
+    """True once a word of an answer is there, which is being written."""
+    return workspace.writing is not None and workspace.writing[1] != ""
+
+
 def after_event(session: Any, number: int, then: Callable[[], None]) -> None:
     """Let something happen at the given event of the next reading or answer."""
     for name in ("read", "resume", "ask"):

@@ -98,7 +98,7 @@ def test_one_question_is_answered_with_its_account(checkpoint: Path, text: Path)
     assert reading == pytest.approx(timings["ingest_seconds"], abs=0.2)
     assert report["memory"]["pot_bytes"] > 0
     assert report["memory"]["peak_rss_bytes"] > 50_000_000
-    assert "Read 780 of 780 tokens, kept" in done.stderr
+    assert "Read: 780 of 780 tokens · Kept: " in done.stderr
     assert "peak memory" in done.stderr
     assert "Traceback" not in done.stderr
 

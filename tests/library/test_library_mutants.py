@@ -21,6 +21,7 @@ from ondevice.serving.record import restore_workspace
 from ondevice.serving.registry import Registry
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Engine
+from ondevice.ui.chat import conversation
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
 from ondevice_bench.speed.reliability.damaged_pots import spoil_json
@@ -34,9 +35,8 @@ TEXT = "The lamp was lit at dusk. " * 6
 SOURCE = {"text": "The lamp", "page": 1, "start_token": 0, "stop_token": 8, "start_char": 0, "stop_char": 8,
           "share": 0.5, "attention_share": 0.25}  # fmt: skip
 RECORD = {
-    "messages": [{"role": "user", "content": "When?"}, {"role": "assistant", "content": "At dusk.", "metadata": {}}],
     "exchanges": [{"question": "When?", "text": "At dusk.", "account": "2 tokens", "record": {"turns": [1, {"a": 2}]},
-                   "sources": [SOURCE], "note": ""}],
+                   "sources": [SOURCE], "note": "", "summary": "All was used", "rows": [["Read", "9 tokens"]]}],
     "stage_seconds": {"reading": 0.5},
     "novelty_tokens": [1, 5, 9],
     "fill": [[64, 64], [156, 100]],
@@ -72,7 +72,12 @@ class Shelf:
         session, record = self.library.open(ENGINE, self.id)
         workspace = Workspace("id")
         restore_workspace(workspace, session, record)
-        shown = [workspace.messages, workspace.fill, sources_panel(workspace.exchanges, "page"), as_markdown(workspace)]
+        shown = [
+            conversation(workspace),
+            workspace.fill,
+            sources_panel(workspace.exchanges, "page"),
+            as_markdown(workspace),
+        ]
         json.dumps([shown, json.loads(as_json(workspace))], allow_nan=False).encode()
         return workspace
 
@@ -138,4 +143,4 @@ def test_numbers_that_are_none_do_not_keep_a_record_from_opening(shelf: Shelf) -
     workspace = shelf.opened()
     shelf.repair()
     assert workspace.fill[0] == (64, 64)
-    assert (len(workspace.messages), workspace.exchanges) == (2, [])
+    assert workspace.exchanges == []

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from ondevice import words
 from ondevice.config import EngineConfig, SpecConfig, TierConfig, option_name
 from ondevice.errors import PotError
 from ondevice.events import (
@@ -222,7 +223,7 @@ def test_a_failure_is_the_last_event_and_the_workspace_is_free_again(
     ours = list(house.jobs.ask(house.claimed(), WHEN))[-1]
     assert isinstance(ours, Failed)
     assert "inside the program (reference " in ours.text
-    assert house.workspace.messages == []
+    assert (house.workspace.exchanges, house.workspace.writing) == ([], None)
     assert house.workspace.idle.is_set()
 
 
@@ -234,7 +235,7 @@ def test_an_answer_that_is_stopped_before_its_first_word_takes_its_question_back
             house.workspace.session.ask = lambda *args, **how: iter(  # type: ignore[method-assign]
                 [AnswerFinished("When?", "", 0, "cancelled", 0.0, 0.0, 0, house.workspace.session.context.ledger)]
             )
-    assert house.workspace.messages == house.workspace.exchanges == []
+    assert (house.workspace.exchanges, house.workspace.writing) == ([], None)
 
 
 # -- the account of an answer ------------------------------------------------------------------------
@@ -255,8 +256,8 @@ def asked_house(folder: Path, config: EngineConfig) -> tuple[House, AnswerFinish
 @pytest.mark.parametrize(
     ("changes", "texts"),
     [
-        ({"spec": SpecConfig(keep=0.5, layers=2)}, ["the small model's pot: "]),
-        ({"tier": TierConfig(budget_bytes=2_000_000)}, ["host tier: ", "Brought back "]),
+        ({"spec": SpecConfig(keep=0.5, layers=2)}, ["Small model's pot: "]),
+        ({"tier": TierConfig(budget_bytes=2_000_000)}, ["Host tier: ", "Brought back "]),
     ],
 )
 def test_the_account_and_its_record_say_all_that_the_answer_says(
@@ -266,8 +267,8 @@ def test_the_account_and_its_record_say_all_that_the_answer_says(
     (exchange,) = house.workspace.exchanges
     for text in texts:
         assert text in exchange.account
-    _, _, account = house.workspace.messages
-    assert account["metadata"]["title"] == exchange.account
+    assert exchange.account.endswith(" · ".join(f"{name}: {text}" for name, text in exchange.rows[1:]))
+    assert exchange.summary == words.summary(answer)
     record = json.loads(json.dumps(exchange.record))
     facts = json.loads(json.dumps(answer.to_dict()))
     assert {name: record[name] for name in facts} == facts

@@ -31,12 +31,13 @@ from ondevice.session.engine import Session
 from ondevice.telemetry.telemetry import Telemetry
 from ondevice.ui import render
 from ondevice.ui.actions import Actions
+from ondevice.ui.chat import conversation
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
 from ondevice.ui.throttle import Throttle
 from tests.builders.documents import encrypt, make_pdf, show
 from tests.builders.models import tokenised
-from tests.builders.screens import CONFIG, TEXT, Desk, screen_after, tiny_engine
+from tests.builders.screens import CONFIG, TEXT, Desk, has_begun, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -295,7 +296,7 @@ def test_work_that_ends_while_the_page_is_drawn_is_followed_once_more(
 def test_settings_that_only_the_engine_can_refuse_cost_nothing(
     read_desk: Desk, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], shown: str
 ) -> None:
-    session, answers = read_desk.workspace.session, len(read_desk.workspace.messages)
+    session, answers = read_desk.workspace.session, len(read_desk.workspace.exchanges)
     made, new_pot = [], ENGINE.decoder.new_pot
     monkeypatch.setattr(
         ENGINE.decoder, "new_pot", lambda capacity, **options: made.append(capacity) or new_pot(capacity, **options)
@@ -304,7 +305,7 @@ def test_settings_that_only_the_engine_can_refuse_cost_nothing(
     assert shown in screen["problem"]["text"]
     assert screen["status"]["phase"] == "read"
     assert read_desk.workspace.session is session
-    assert len(read_desk.workspace.messages) == answers
+    assert len(read_desk.workspace.exchanges) == answers
     assert set(made) <= {1}, "not even for a moment are there two pots"
 
 
@@ -394,10 +395,10 @@ def test_the_small_models_memory_is_told_and_asked_for(tmp_path: Path) -> None:
     )
     used = session.context.pot.nbytes + small
     assert screen["numbers"]["memory"] == (words.size(used), "of memory"), "these sizes were set, and no ceiling"
-    account = desk.ask()["chat"][-1]
+    account = desk.ask()["chat"][-2]
     record = desk.workspace.exchanges[-1].record
     assert (record["pot_bytes"], record["speculator_bytes"]) == (session.context.pot.nbytes, small)
-    assert f"the small model's pot: {words.size(small)}" in account["metadata"]["title"]
+    assert f"**Small model's pot**: {words.size(small)}" in account["content"]
     desk.free_memory = lambda device: 1000
     assert f"The pot would take {words.size(desk.workspace.pot_bytes)}" in desk.read()["problem"]["text"]
 
@@ -423,47 +424,50 @@ def test_an_answer_grows_and_ends_with_its_account(read_desk: Desk) -> None:
     assert session is not None
     assert session.context.has_pot
     origin = session.context.pot.origin.clone()
-    read_desk.workspace.messages.clear()
+    read_desk.workspace.exchanges.clear()
     patches = list(read_desk.actions.ask(read_desk.id, "When was it lit?", read_desk.form))
     assert any("question" in patch and patch["question"]["value"] == "" for patch in patches), (
         "the field is free for the next question"
     )
-    question, answer, evidence, account = patches[-1]["chat"]
+    question, answer, account, tools = patches[-1]["chat"]
     assert (question["role"], question["content"]) == ("user", "When was it lit?")
     assert answer["role"] == "assistant"
     assert answer["content"]
     first = read_desk.workspace.exchanges[-1].sources[0]
     link = f"[\\[1\\] part {first.page}](#passage-{first.start_token}-{first.stop_token})"
-    assert evidence["content"].startswith(link), "passages are numbered, and lead to the document"
+    assert f"- **Evidence**: {link}" in account["content"], "passages are numbered, and lead to the document"
+    assert "(#answer-anew-" in tools["content"]
     record = read_desk.workspace.exchanges[-1].record
     assert json.loads(json.dumps(record["ledger"])) == json.loads(json.dumps(session.context.ledger.to_dict()))
     assert record["pot_bytes"] == session.context.pot.nbytes
-    title = account["metadata"]["title"]
+    assert account["metadata"]["title"].startswith(
+        "The answer reached its longest length. All of the document was read. "
+    )
     for number in (
         session.context.ledger.tokens_read,
         session.context.ledger.tokens_evicted,
         session.context.pot.shape.capacity,
     ):
-        assert f"{number:,}" in title
+        assert f"{number:,}" in account["content"], "the account is behind a click"
     assert (session.context.pot.origin == origin).all(), "a question must leave the pot as it was"
 
 
 def test_stop_ends_an_answer_and_says_so(read_desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)  # however fast the answer comes
-    read_desk.workspace.messages.clear()
+    read_desk.workspace.exchanges.clear()
     steps = read_desk.actions.ask(read_desk.id, "When?", read_desk.form | {"generation.max_new_tokens": 200})
     for _ in steps:
-        if len(read_desk.workspace.messages) == 2:
+        if has_begun(read_desk.workspace):
             read_desk.workspace.stop.set()
             break
     screen = screen_after(steps)
     read_desk.workspace.stop.clear()
     assert screen["status"]["phase"] == "read"
-    assert screen["chat"][-1]["metadata"]["title"].startswith("The answer was stopped.")
+    assert screen["chat"][-2]["metadata"]["title"].startswith("The answer was stopped.")
 
 
 def test_a_question_that_does_not_fit_is_not_lost(read_desk: Desk) -> None:
-    read_desk.workspace.messages.clear()
+    read_desk.workspace.exchanges.clear()
     patches = list(read_desk.actions.ask(read_desk.id, "why " * 2000, read_desk.form))
     assert "free slots" in patches[-1]["toast"]
     assert patches[-1]["question"]["value"] == "why " * 2000, "the text is back in its field"
@@ -472,14 +476,14 @@ def test_a_question_that_does_not_fit_is_not_lost(read_desk: Desk) -> None:
 
 
 def test_an_answer_without_a_word_is_not_an_empty_bubble(read_desk: Desk) -> None:
-    read_desk.workspace.messages.clear()
+    read_desk.workspace.exchanges.clear()
     finished = next(
         event for event in read_desk.workspace.session.ask("When?") if type(event).__name__ == "AnswerFinished"
     )  # type: ignore[union-attr]
     asked = Asked("When?", read_desk.engine.config.generation, remembers=True)
     Answer(read_desk.workspace, asked).apply(replace(finished, text="", num_tokens=0))
-    assert "without a word" in read_desk.workspace.messages[1]["content"]
-    read_desk.workspace.messages.clear()
+    assert "without a word" in conversation(read_desk.workspace)[1]["content"]
+    read_desk.workspace.exchanges.clear()
 
 
 # -- documents ---------------------------------------------------------------------------------------
@@ -615,7 +619,7 @@ def test_a_page_never_acts_on_a_document_that_it_does_not_show(read_desk: Desk) 
     screen_after(desk.actions.read(desk.id, desk.form, other.id))
     session = other.session
     desk.ask()
-    answers = len(other.messages)
+    answers = len(other.exchanges)
     for steps in (
         desk.actions.read(desk.id, desk.form, seen),
         desk.actions.resume(desk.id, seen),
@@ -632,7 +636,7 @@ def test_a_page_never_acts_on_a_document_that_it_does_not_show(read_desk: Desk) 
         assert screen["toast"] == screen["problem"]["text"]
         assert "Nothing was done" in screen["toast"]
         assert screen["shown"] == other.id
-        assert (other.session, len(other.messages)) == (session, answers)
+        assert (other.session, len(other.exchanges)) == (session, answers)
         assert desk.visitor.current is other
     assert desk.workspace.document is not None
     assert not library.show(desk.id)["library"]["entries"]

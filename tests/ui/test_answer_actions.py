@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from ondevice.errors import PotError
 from ondevice.serving.exchanges import Exchange
+from ondevice.ui.chat import conversation
 from tests.builders.screens import Desk, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -28,7 +30,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def roles(desk: Desk) -> list[str]:
-    return [message["content"] for message in desk.workspace.messages if message["role"] == "user"]
+    return [message["content"] for message in conversation(desk.workspace) if message["role"] == "user"]
 
 
 def go_on(desk: Desk, form: Any = None, at: object = 1, question: object = "And until when?") -> dict[str, Any]:
@@ -37,7 +39,7 @@ def go_on(desk: Desk, form: Any = None, at: object = 1, question: object = "And 
 
 def test_an_answer_that_was_cut_goes_on_in_its_place(desk: Desk) -> None:
     before = desk.workspace.exchanges[1]
-    assert desk.actions.restore(desk.id)["sources"]["answers"][0]["is_cut"]
+    assert "[Continue](#answer-go-1 " in desk.actions.restore(desk.id)["chat"][-1]["content"]
     screen = go_on(desk)
     first, after = desk.workspace.exchanges
     assert (first.question, after.question) == ("When is it lit?", "And until when?")
@@ -47,7 +49,7 @@ def test_an_answer_that_was_cut_goes_on_in_its_place(desk: Desk) -> None:
     assert after.record["num_remembered"] == before.record["num_remembered"] == 1
     assert after.text.startswith(before.text)
     assert roles(desk) == ["When is it lit?", "And until when?"]
-    assert screen["chat"][-2 if not after.sources else -3]["content"] == after.text
+    assert screen["chat"][-3]["content"] == after.text
     assert "value" not in screen["question"], "what is being typed stays"
 
 
@@ -56,7 +58,7 @@ def test_it_is_as_one_long_answer_would_have_been(desk: Desk) -> None:
     longer = desk.form | {"generation.max_new_tokens": 24}
     screen_after(desk.answers.reword(desk.id, 1, "And until when?", "And until when?", longer, None))
     whole = desk.workspace.exchanges[1]
-    desk.workspace.exchanges[:], desk.workspace.messages[:] = [], []
+    desk.workspace.exchanges.clear()
     desk.ask("When is it lit?")
     desk.ask("And until when?")
     go_on(desk)
@@ -84,7 +86,7 @@ def test_a_question_in_other_words_takes_the_place_of_all_that_came_after(desk: 
 
 
 def test_what_came_of_nothing_is_as_it_was(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    exchanges, messages = list(desk.workspace.exchanges), list(desk.workspace.messages)
+    exchanges, shown = list(desk.workspace.exchanges), conversation(desk.workspace)
 
     def failing(*args: Any, **options: Any) -> Iterator[Any]:
         raise PotError("The question does not fit")
@@ -92,7 +94,7 @@ def test_what_came_of_nothing_is_as_it_was(desk: Desk, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(desk.workspace.session, "ask", failing)
     screen = screen_after(desk.answers.reword(desk.id, 0, "When is it lit?", "Who?", desk.form, None))
-    assert (desk.workspace.exchanges, desk.workspace.messages) == (exchanges, messages)
+    assert (desk.workspace.exchanges, conversation(desk.workspace)) == (exchanges, shown)
     assert "does not fit" in screen["problem"]["text"]
     assert "value" not in screen["question"]
 
@@ -120,15 +122,32 @@ def test_while_an_answer_is_written_nothing_of_the_conversation_is_changed(desk:
 
 
 def test_the_account_unfolds_to_rows_and_not_to_json(desk: Desk) -> None:
-    account = desk.workspace.messages[-1]
-    assert account["metadata"]["title"] == desk.workspace.exchanges[-1].account
+    account = conversation(desk.workspace)[-2]
+    assert account["metadata"]["title"].startswith("The answer reached its longest length. All of the document was ")
     rows = dict(line.removeprefix("- **").split("**: ", 1) for line in account["content"].splitlines())
     assert rows["Read"] == "660 of 660 tokens"
     assert rows["Answer"] == "12 tokens. The answer reached its longest length."
     assert rows["Conversation"] == "1 earlier question remembered"
     assert "of 512 slots" in rows["Pot"]
     go_on(desk)
-    assert "12 tokens, after the 12 that were there." in desk.workspace.messages[-1]["content"]
+    assert "12 tokens, after the 12 that were there." in conversation(desk.workspace)[-2]["content"]
+
+
+def test_answers_that_are_not_listed_any_more_have_no_icons(desk: Desk) -> None:
+    desk.workspace.exchanges *= 5
+    tools = [one["content"] for one in conversation(desk.workspace) if "(#answer-copy-" in one["content"]]
+    assert len(tools) == len(desk.actions.restore(desk.id)["sources"]["answers"]) == 8
+    assert "(#answer-copy-2 " in tools[0]
+    assert [("#answer-anew-" in one) for one in tools] == 7 * [False] + [True], "only the last one is written again"
+
+
+def test_an_early_answer_says_so_and_how_a_better_one_comes(desk: Desk) -> None:
+    early = desk.workspace.exchanges[0]
+    early = replace(early, record=early.record | {"ledger": {"tokens_unread": 60}}, summary="From the beginning: 9 %")
+    desk.workspace.exchanges[:], desk.workspace.telemetry.num_read = [early], 600
+    _, answer, account, _ = conversation(desk.workspace)
+    assert answer["content"].startswith("> **First answer**")
+    assert account["metadata"]["title"] == "From the beginning: 9 %. Resume reading for a better one."
 
 
 def test_answers_of_an_older_file_do_not_go_on() -> None:

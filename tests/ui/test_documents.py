@@ -90,7 +90,7 @@ def test_each_document_has_its_own_pot_and_conversation(desk: Desk, tmp_path: Pa
     assert screen["chat"][0]["content"] == "When?"
     assert dict(screen["card"]["rows"])["File"] == "lamp.txt"
     assert desk.ask("And then?")["chat"][-1]["role"] == "assistant"
-    assert other.messages == []
+    assert other.exchanges == []
 
 
 def test_closing_one_frees_its_pot_and_shows_the_next(desk: Desk, tmp_path: Path) -> None:

@@ -137,12 +137,9 @@ def test_a_full_disk_is_told_and_loses_nothing(desk: Desk, tmp_path: Path, monke
     assert screen["status"]["phase"] == "read"
 
 
-HOSTILE = [
-    {"role": "assistant", "content": {"path": "/etc/passwd"}},
-    {"role": "system", "content": "x"},
-    "text",
-    {"role": "assistant", "content": "fine", "metadata": {"title": "t", "status": "pending", "x": 1}},
-]
+SAID = {"question": "![q](http://x)", "text": "[a](#answer-edit-0)", "account": "", "summary": "![s](http://x)",
+        "rows": [["Read", "[b](#passage-0-1)"], ["![n](http://x)", "5"]]}  # fmt: skip
+HOSTILE = [SAID | {"text": {"path": "/etc/passwd"}}, SAID | {"role": "system"}, "text", SAID | {"rows": [["x"]]}, SAID]
 
 
 def test_a_record_from_elsewhere_holds_nothing_but_text(desk: Desk, tmp_path: Path) -> None:
@@ -151,12 +148,16 @@ def test_a_record_from_elsewhere_holds_nothing_but_text(desk: Desk, tmp_path: Pa
     [entry] = entries(screen_after(library.save(desk.id)))
     path = tmp_path / "library" / entry["id"] / "record.json"
     record = json.loads(path.read_text())
-    record |= {"messages": HOSTILE, "fill": [[1], ["a", 2], [3, 4]]}
+    record |= {"exchanges": HOSTILE, "fill": [[1], ["a", 2], [3, 4]]}
     record["stage_seconds"] = {"forward": "x", "write": 2.5, "more": 1}
     path.write_text(json.dumps(record))
     desk.actions.forget(desk.id)
     screen = screen_after(library.open(desk.id, entry["id"]))
-    assert screen["chat"] == [{"role": "assistant", "content": "fine", "metadata": {"title": "t", "status": "done"}}]
+    asked, said, account, _ = screen["chat"]
+    assert (asked["role"], asked["content"]) == ("user", "!\\[q](http://x)")
+    assert said == {"role": "assistant", "content": "[a]\\(#answer-edit-0)"}
+    assert account["content"] == "- **Read**: [b]\\(#passage-0-1)\n- **!\\[n](http://x)**: 5"
+    assert account["metadata"] == {"title": "!\\[s](http://x)", "status": "done"}
     assert desk.visitor.current.telemetry.stage_seconds["write"] == 2.5
 
 

@@ -72,7 +72,7 @@ def test_together_names_the_document_of_every_passage(desk: Desk) -> None:
     assert "2 of 2 documents" in turn["note"]
     [answer] = turn["answers"]
     assert answer["text"]
-    assert f"Read {len(LAMP) + len(BOAT):,} of" in answer["account"]
+    assert f"Read: {len(LAMP) + len(BOAT):,} of" in answer["account"]
     texts = {one.id: text for one, text in zip(desk.visitor.workspaces, (LAMP, BOAT), strict=True)}
     assert answer["passages"]
     for passage in answer["passages"]:

@@ -1,0 +1,150 @@
+"""A check of an answer against its passages, sentence by sentence: which one supports it, and which says otherwise.
+
+Words are compared, those that are rare in the document most; no model is asked. It would rather miss a wrong sentence
+than doubt a right one: a passage says otherwise only where the words around another number, another name or a "not"
+are the same, and where no place of the document says what the answer does.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from ondevice.decode.passages import sentences
+from ondevice.decode.unfounded import is_first_word
+from ondevice.events import Citation, Source
+
+_SUPPORTS = 0.6  # share of a sentence's weight that a passage has
+_FRAME, _ELSEWHERE = 0.7, 0.5  # of the words around what differs: shared with what says otherwise; in another place
+_WEIGHS, _RUN, _NEAR = 0.3, 8, 200  # of a word that counts; words that were copied; characters around a place
+_WORD = re.compile(r"[$€£]?\d+(?:[.,:/]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?")  # noqa: RUF001
+_NOT = re.compile(
+    r"not?|never|nor|neither|without|cannot|\w+n['’]t|nicht|kein\w*|nie|ohne|ne|pas|jamais|sans|nunca|sin",  # noqa: RUF001
+    re.IGNORECASE,
+)
+_USUAL = re.compile(  # in any text; in a short one they are as rare as others
+    r"\D{1,2}|the|and|for|are|was|were|has|had|have|did|does?|its|that|this|these|those|with|from|into|which|when|what"
+    r"|where|who|whom|whose|why|how|many|much|will|would|can|could|there|their|they|them|she|her|his|him|than|then|also"
+    r"|only|about|been|being|other|more|most|some|such|very|any|all|but|not|you|your|say"
+)
+_REPLY = re.compile(r"\s*(?:yes|no|ja|nein|oui|non|sí)\s*[,.:;!]\s*", re.IGNORECASE)
+_Words = list[tuple[str, bool]]  # as they are compared; True: a number or a name, which has to be the same
+
+
+def check(answer: str, question: str, passages: Sequence[Source], texts: Sequence[str]) -> tuple[Citation, ...]:
+    """The passage of each sentence of an answer that supports it, or else says otherwise; none for many a sentence.
+
+    Args:
+        texts: the document's, page by page.
+    """
+    if not passages:
+        return ()
+    weights, found = _Weights(texts), []
+    asked = {term for term, _ in _words(question)}
+    parts = [(i, one.text[a:b].strip()) for i, one in enumerate(passages) for a, b in sentences(one.text)]
+    for start, stop in sentences(answer):
+        said = answer[start:stop].rstrip()
+        best, index = max((_support(said, asked, one.text, weights), -i) for i, one in enumerate(passages))
+        if best >= _SUPPORTS:
+            found.append(Citation(start + len(said), -index, passages[-index].text))
+            continue
+        other = ((i, part) for i, part in parts if _says_otherwise(said, part, passages[i].text, asked, weights))
+        found += [Citation(start + len(said), *one, agrees=False) for one in list(other)[:1]]
+    return tuple(found)
+
+
+class _Weights:
+    """Weights of words by how rare they are in a document: 1 for one that it has at most once, 0 for a usual one."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._source, self._known = "\n".join(texts).casefold(), dict[str, float]()
+
+    def __getitem__(self, term: str) -> float:
+        if term not in self._known:
+            number = max(self._source.count(term), 1)
+            rare = 1 - 2 * math.log(number) / math.log(max(len(self._source) / 6, 10))
+            self._known[term] = 0.0 if _USUAL.fullmatch(term) else max(rare, 0.0)
+        return self._known[term]
+
+    def share(self, wanted: set[str], there: set[str]) -> float:
+        """The part of the weight of `wanted` that is there."""
+        whole, shared = (sum(map(self.__getitem__, terms)) for terms in (wanted, wanted & there))
+        return shared / whole if whole else 0.0
+
+    def are_together(self, odd: set[str], frame: set[str]) -> bool:
+        """True if the document has one of the words near enough of the others."""
+        places = (match for term in odd for match in re.finditer(rf"(?<!\w){re.escape(term)}", self._source))
+        for match in places:
+            near = self._source[max(match.start() - _NEAR, 0) : match.end() + _NEAR]
+            if self.share(frame, {term for term in frame if term in near}) >= _ELSEWHERE:
+                return True
+        return False
+
+
+def _support(said: str, asked: set[str], passage: str, weights: _Weights) -> float:
+    """The share of a sentence that a passage has; 0 where it lacks a number or a name of it, or says otherwise."""
+    words, there = _words(said), {term for term, _ in _words(passage)}
+    wanted = {term for term, _ in words if weights[term]}
+    is_told = bool(wanted - asked) and (len(wanted & there) > 1 or bool(asked & there))
+    if not is_told or {term for term, is_bound in words if is_bound} - asked - there:
+        return 0.0
+    is_other = any(
+        _negates(said, passage[a:b]) or _own_tail(words, _words(passage[a:b])) for a, b in sentences(passage)
+    )
+    return 0.0 if is_other or bool(_denied(said)[1]) > bool(_denied(passage)[1]) else weights.share(wanted, there)
+
+
+def _says_otherwise(said: str, part: str, passage: str, asked: set[str], weights: _Weights) -> bool:
+    """True if a sentence of a passage says another number, another name, or the contrary, with the same words."""
+    mine, theirs = _words(said), _words(part)
+    own, there, beside = ({term for term, _ in words if weights[term]} for words in (mine, theirs, _words(passage)))
+    if _negates(said, part):
+        return weights.share(own, there) >= _FRAME and weights.share(there, own) >= _ELSEWHERE
+    odd = {term for term, is_bound in mine if is_bound} - asked - beside
+    frame = own - odd | {term for term in asked if weights[term]}
+    if odd and weights.share(frame, beside) >= _FRAME and weights.share(frame, there) >= _ELSEWHERE:
+        others = {term for term, is_bound in theirs if is_bound} - own - asked
+        kinds = [{term[-1].isdigit() for term in terms} for terms in (odd, others)]
+        return kinds[0] <= kinds[1] and not weights.are_together(odd, frame)
+    odd = {term for term in _own_tail(mine, theirs) if weights[term] >= _WEIGHS}
+    return bool(odd) and not odd & beside and not weights.are_together(odd, own - odd)
+
+
+def _own_tail(mine: _Words, theirs: _Words) -> list[str]:
+    """The words in which a sentence ends that began by copying another one, which ends otherwise."""
+    own, other = [term for term, _ in mine], [term for term, _ in theirs]
+    for at in range(len(other) - _RUN - 1):
+        run = next((i for i, (a, b) in enumerate(zip(own, other[at:], strict=False)) if a != b), 0)
+        tail = [term for term in own[run:] if not _USUAL.fullmatch(term)]
+        if run >= _RUN and not set(tail) & set(other[at + run :]):
+            return tail
+    return []
+
+
+def _negates(said: str, part: str) -> bool:
+    """True if one of two sentences says "not" before a word of the other, which has no "not"."""
+    (mine, my_nots), (theirs, their_nots) = map(_denied, (said, part))
+    return bool(my_nots & theirs or their_nots & mine) and not (my_nots and their_nots)
+
+
+def _denied(text: str) -> tuple[set[str], set[str]]:
+    """The words of a sentence without a yes or no before it, and those right after one that denies them."""
+    words = _WORD.findall(_REPLY.sub("", text, count=1))
+    nots = (i for i, word in enumerate(words) if _NOT.fullmatch(word))
+    after = (next((word for word in words[i + 1 : i + 4] if len(word) > 3), "") for i in nots)
+    return set(map(_stem, words)), set(map(_stem, filter(None, after)))
+
+
+def _words(text: str) -> _Words:
+    return [
+        (_stem(match[0]), match[0][-1].isdigit()
+         or (len(match[0]) > 1 and match[0][0].isupper() and not is_first_word(text, match.start())))
+        for match in _WORD.finditer(text)
+    ]  # fmt: skip
+
+
+def _stem(word: str) -> str:
+    """As words are compared: folded, without the ending of a possessive or a plural; a number without its marks."""
+    folded = re.sub(r"(?<=\d),(?=\d{3}\b)|['’]s?$", "", word.casefold())  # noqa: RUF001
+    return folded[:-1] if len(folded) > 3 and folded.endswith("s") and not folded.endswith("ss") else folded

@@ -1,0 +1,114 @@
+"""The conversation as the chat shows it: in an answer the numbers of its passages, above it what contradicts it, and
+under it what can be done with it.
+
+Links that begin with # are ours, and the page acts on them; a model's own stay text (`without_images`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ondevice import words
+from ondevice.serving.exchanges import SHOWN, Exchange, one_line
+from ondevice.serving.workspace import Workspace
+from ondevice.ui.composer import waits_for
+
+Messages = list[dict[str, Any]]
+_MARKDOWN = re.compile(r"([!-/:-@\[-`{-~])")  # all that may mean something
+
+
+def conversation(workspace: Workspace) -> Messages:
+    """Questions and answers, with the one that is being written and the one that waits, and what it waits for."""
+    waiting, writing = workspace.asked.waiting, workspace.writing
+    shown, last = list[dict[str, Any]](), len(workspace.exchanges) - 1
+    for at, exchange in enumerate(workspace.exchanges if waiting is None else workspace.exchanges[: waiting.at]):
+        shown += [_asked(exchange.question), _said(_answer(workspace, exchange)), _account(workspace, exchange)]
+        if at > last - SHOWN:
+            shown.append(_said(_tools(at, exchange, is_last=at == last)))
+    if writing is not None:
+        text = [_said(without_images(writing[1]))] if writing[1] else []
+        shown += [_asked(writing[0]), *text, _said('[Stop](#answer-stop-0 "Stop")')]
+    if waiting is not None:
+        shown += [_asked(waiting.question), _said(f"*{waits_for(workspace, waiting)}*")]
+    return shown
+
+
+def _asked(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": without_images(text)}
+
+
+def _said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def _answer(workspace: Workspace, exchange: Exchange) -> str:
+    """The answer with its label, what the document says in its place, and numbers after its sentences."""
+    lines, text = [], exchange.text or words.NO_WORDS
+    if _what_follows(workspace, exchange):
+        lines.append("**First answer**")
+    cited = [one for one in exchange.citations if 0 <= one.passage < len(exchange.sources)]
+    for one in cited:
+        if not one.agrees:
+            quotation = _MARKDOWN.sub(r"\\\1", one_line(one.text))
+            lines.append(f"[The document says:]({_place(exchange, one.passage)}) “{quotation}”")
+    if exchange.unfounded:
+        missing = _MARKDOWN.sub(r"\\\1", ", ".join(map(one_line, exchange.unfounded)))
+        lines.append(f"**Not in the document:** {missing}")
+    parts, start = [], 0
+    for one in cited:
+        if one.agrees:
+            link = f" [\\[{one.passage + 1}\\]]({_place(exchange, one.passage)})"
+            parts += [_marked(text[start : one.stop], exchange.unfounded), link]
+            start = one.stop
+    return "".join(f"> {line}\n\n" for line in lines) + "".join(parts) + _marked(text[start:], exchange.unfounded)
+
+
+def _marked(text: str, missing: list[str]) -> str:
+    """A part of an answer with marks on what the document lacks."""
+    text = without_images(text)
+    found = "|".join(map(re.escape, sorted(missing, key=len, reverse=True)))
+    return re.sub(rf"(?<!\w)(?:{found})(?!\w)", r"<mark>\g<0></mark>", text) if found else text
+
+
+def _what_follows(workspace: Workspace, exchange: Exchange) -> str:
+    """The sentence on when a better answer than an early one comes; nothing once all is read."""
+    left = workspace.telemetry.eta_seconds
+    if not exchange.num_unread or workspace.telemetry.num_passed >= workspace.num_tokens:
+        return ""
+    if not workspace.is_reading:
+        return "Resume reading for a better one."
+    return "A better one follows" + (f" in about {words.forecast(left)}." if left else ".")
+
+
+def _account(workspace: Workspace, exchange: Exchange) -> dict[str, Any]:
+    """A message of its own kind, which no model can imitate in an answer: a line that unfolds to rows."""
+    unit = workspace.document.unit if workspace.document is not None else "page"
+    links = [
+        f"[\\[{i}\\] {unit} {source.page}]({_place(exchange, i - 1)})" for i, source in enumerate(exchange.sources, 1)
+    ]
+    rows = [f"- **Evidence**: {' '.join(links)}"] if links else []
+    rows += [without_images(f"- **{name}**: {text}") for name, text in exchange.rows]
+    line = ". ".join(filter(None, (exchange.summary or exchange.account, _what_follows(workspace, exchange))))
+    return _said("\n".join(rows)) | {"metadata": {"title": without_images(line), "status": "done"}}
+
+
+def _place(exchange: Exchange, passage: int) -> str:
+    source = exchange.sources[passage]
+    return f"#passage-{source.start_token}-{source.stop_token}"
+
+
+def _tools(at: int, exchange: Exchange, *, is_last: bool) -> str:
+    """Links that the page takes for buttons; only the last answer is written again, or goes on."""
+    tools = {"copy": "Copy"} | ({"anew": "Try again"} if is_last else {}) | {"edit": "Edit the question"}
+    tools |= {"go": "Continue"} if is_last and exchange.is_cut else {}
+    return " ".join(f'[{text}](#answer-{name}-{at} "{text}")' for name, text in tools.items())
+
+
+def without_images(text: str) -> str:
+    """Markdown whose pictures stay text: a page that loaded one would send another machine what was asked.
+
+    The browser would block it as well; this way it does not even try. A link that the page takes for its own stays
+    text, too.
+    """
+    return text.replace("![", "!\\[").replace("](#", "]\\(#")

@@ -1,0 +1,86 @@
+"""Sentences of an answer against the passages: which supports one, and which says otherwise."""
+
+import pytest
+
+from ondevice.decode.support import check
+from ondevice.events import Source
+
+TEXT = (
+    "The lens of 1886 has 224 prisms. It was repaired once, in 1931, by a watchmaker of Bergen. "
+    "The keeper from 1 May is Sigrun Aas. Pets are not allowed in the cabin. The rent is $430 a month.",
+    "The new feature of Emily Howell compared to Emmy is that Emily Howell does not necessarily remain in a single, "
+    "already known style. The lamp burned 22 litres of oil a night, and the keeper before her was Halvard Brekke. "
+    + "The ship sailed past the island and the sea was calm. "
+    * 30,
+)
+SOURCES = [
+    Source(text, 1, 0, 1, 0, 1, 0.4, 0.1)
+    for text in (
+        "The lens of 1886 has 224 prisms. It was repaired once, in 1931, by a watchmaker of Bergen.",
+        "Pets are not allowed in the cabin.",
+        "The new feature of Emily Howell compared to Emmy is that Emily Howell does not necessarily remain in a "
+        "single, already known style.",
+        "The keeper from 1 May is Sigrun Aas.",
+        "The rent is $430 a month.",
+    )
+]
+
+
+def found(answer: str, question: str = "What does it say?") -> list[tuple[int, bool]]:
+    return [(one.passage, one.agrees) for one in check(answer, question, SOURCES, TEXT)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "passage"),
+    [
+        ("The lens has 224 prisms.", 0),
+        ("It was repaired by a watchmaker of Bergen in 1931.", 0),
+        ("No, pets are not allowed in the cabin.", 1),
+        ("From 1 May the keeper is Sigrun Aas.", 3),
+        ("Emily Howell does not remain in a known style.", 2),
+        ("The rent is $430.", 4),
+    ],
+)
+def test_a_sentence_has_the_number_of_the_passage_that_supports_it(answer: str, passage: int) -> None:
+    assert found(answer) == [(passage, True)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "question", "passage"),
+    [
+        ("The lens of 1886 has 242 prisms.", "How many prisms has the lens?", 0),
+        ("It has 242 prisms.", "How many prisms has the lens?", 0),
+        ("It was repaired in 1913.", "When was the lens repaired by a watchmaker?", 0),
+        ("The keeper from 1 May is Ingrid Lund.", "Who is keeper from 1 May?", 3),
+        ("Pets are allowed in the cabin.", "Are pets allowed in the cabin?", 1),
+        ("The new feature of Emily Howell compared to Emmy is that she is a female.", "What is new?", 2),
+        ("The rent is $340 a month.", "What is the rent?", 4),
+    ],
+)
+def test_what_a_passage_says_otherwise_is_found(answer: str, question: str, passage: int) -> None:
+    assert found(answer, question) == [(passage, False)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "question"),
+    [
+        ("That is not in the document.", "How many prisms has the lens?"),
+        ("It burned 22 litres.", "How much oil did the lamp burn?"),  # which no passage says, and the document does
+        ("The keeper before her was Halvard Brekke.", "Who was keeper?"),
+        ("Somebody knows that.", "Who?"),
+        ("The keeper asked 3 ships to wait.", "What did the keeper do?"),
+        ("The cabin is comfortable.", "How is the cabin?"),
+        ("Cats sleep in the cabin.", "What sleeps there?"),
+        ("", "What?"),
+    ],
+)
+def test_what_no_passage_is_about_is_neither(answer: str, question: str) -> None:
+    assert found(answer, question) == []
+
+
+def test_every_sentence_has_its_own_and_ends_where_its_number_goes() -> None:
+    answer = "The lens has 224 prisms. Nobody knows why. Pets are allowed in the cabin.\n"
+    first, second = check(answer, "What?", SOURCES, TEXT)
+    assert [answer[: one.stop].rsplit(" ", 1)[-1] for one in (first, second)] == ["prisms.", "cabin."]
+    assert second.text == "Pets are not allowed in the cabin."
+    assert check(answer, "What?", (), TEXT) == ()
