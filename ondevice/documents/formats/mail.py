@@ -34,8 +34,9 @@ def _pages(request: Request, is_page: bool) -> Iterator[Page]:
         try:
             mail = message_from_bytes(data, policy=policy.default)
             blocks = [*([] if is_page else _head(mail)), *_blocks(mail, attached, is_page)]
-        except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:  # heads, or too deep
-            yield Page(next(numbers), "", "unreadable", f"mail {number} is damaged [{type(error).__name__}]")
+        except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:  # of the library
+            what = "is nested too deeply" if isinstance(error, RecursionError) else "is damaged"
+            yield Page(next(numbers), "", "unreadable", f"mail {number} {what} [{type(error).__name__}]")
             continue
         for section in sections(blocks):
             yield section.page(next(numbers), "section")
