@@ -175,7 +175,7 @@ def test_the_next_question_is_written_while_an_answer_is(visit: Visit, monkeypat
     page = visit.page
     page.click("#od-sample")
     visit.state("read")
-    slow_down(monkeypatch, ENGINE, 0.1)
+    slow_down(monkeypatch, ENGINE, 0.2)
     field = page.locator("#od-question textarea")
     field.fill("How many steps?")
     field.press("Enter")
