@@ -45,12 +45,14 @@ def check(answer: str, question: str, passages: Sequence[Source], texts: Sequenc
     parts = [(i, one.text[a:b].strip()) for i, one in enumerate(passages) for a, b in sentences(one.text)]
     for start, stop in sentences(answer):
         said = answer[start:stop].rstrip()
-        best, index = max((_support(said, asked, one.text, weights), -i) for i, one in enumerate(passages))
-        if best >= _SUPPORTS:
-            found.append(Citation(start + len(said), -index, passages[-index].text))
+        shares = [_support(said, asked, one.text, weights) for one in passages]
+        best = shares.index(max(shares))
+        if shares[best] >= _SUPPORTS:
+            found.append(Citation(start + len(said), best, passages[best].text))
             continue
-        other = ((i, part) for i, part in parts if _says_otherwise(said, part, passages[i].text, asked, weights))
-        found += [Citation(start + len(said), *one, agrees=False) for one in list(other)[:1]]
+        others = ((i, part) for i, part in parts if _says_otherwise(said, part, passages[i].text, asked, weights))
+        if (other := next(others, None)) is not None:
+            found.append(Citation(start + len(said), *other, agrees=False))
     return tuple(found)
 
 
@@ -137,11 +139,12 @@ def _denied(text: str) -> tuple[set[str], set[str]]:
 
 
 def _words(text: str) -> _Words:
-    return [
-        (_stem(match[0]), match[0][-1].isdigit()
-         or (len(match[0]) > 1 and match[0][0].isupper() and not is_first_word(text, match.start())))
-        for match in _WORD.finditer(text)
-    ]  # fmt: skip
+    return [(_stem(match[0]), _is_bound(match[0], text, match.start())) for match in _WORD.finditer(text)]
+
+
+def _is_bound(word: str, text: str, at: int) -> bool:
+    """True for a number or a name."""
+    return word[-1].isdigit() or (len(word) > 1 and word[0].isupper() and not is_first_word(text, at))
 
 
 def _stem(word: str) -> str:
