@@ -110,8 +110,17 @@ def folders_of(roots: Sequence[Path] | None) -> list[Path]:
 
 def server_of(tools: Tools, server: MCPServer) -> MCPServer:
     """A server with the tools, whose descriptions are the first paragraphs of their own."""
-    offered = (tools.open, tools.status, tools.ask, tools.passages, tools.read_pages, tools.find, tools.ask_several,
-               tools.scan, tools.library)  # fmt: skip
+    offered = (
+        tools.open,
+        tools.status,
+        tools.ask,
+        tools.passages,
+        tools.read_pages,
+        tools.find,
+        tools.ask_several,
+        tools.scan,
+        tools.library,
+    )
     for tool in offered:
         server.add_tool(_told(tool), description=(inspect.getdoc(tool) or "").partition("\n\n")[0])
     return server

@@ -24,7 +24,7 @@ from ondevice.pot.memory_pot import MemoryPot
 
 # What any text after the document attends to: headings, beginnings, the tokens that soak up attention.
 _NEUTRAL = "\n\nThis is what the text says: it is about"
-_LEAST = 1 / 3  # of the first passage's share: measured, 21 of 24 second and third passages support nothing
+_LEAST = 1 / 3  # of the first passage's share: others mostly support nothing
 _MAX_SCORES = 1 << 22  # attention scores that are held at once
 
 

@@ -21,7 +21,7 @@ _MARKDOWN = re.compile(r"([!-/:-@\[-`{-~])")  # all that may mean something
 def conversation(workspace: Workspace) -> Messages:
     """Questions and answers, with the one that is being written and the one that waits, and what it waits for."""
     waiting, writing = workspace.asked.waiting, workspace.writing
-    shown, last = list[dict[str, Any]](), len(workspace.exchanges) - 1
+    shown, last = Messages(), len(workspace.exchanges) - 1
     for at, exchange in enumerate(workspace.exchanges if waiting is None else workspace.exchanges[: waiting.at]):
         shown += [_asked(exchange.question), _said(_answer(workspace, exchange)), _account(workspace, exchange)]
         if at > last - SHOWN:

@@ -16,11 +16,13 @@ def progress(workspace: Workspace) -> list[dict[str, Any]]:
 def numbers(workspace: Workspace) -> dict[str, tuple[str, str]]:
     """Tokens that are remembered, and the memory that takes under its ceiling: each a number and what it counts."""
     session, view = workspace.session, workspace.view
-    host, most = (session.context.host, session.plan.limit_bytes) if session is not None else (None, 0)
-    num_bytes = workspace.pot_bytes + (host.nbytes if host is not None else 0)
+    outside, most = (session.context.host_bytes, session.plan.limit_bytes) if session is not None else (0, 0)
     return {
         "remembered": (words.count(view.num_held if view is not None else 0), "tokens remembered"),
-        "memory": (words.size(num_bytes), f"of at most {words.size(most)}" if most else "of memory"),
+        "memory": (
+            words.size(workspace.pot_bytes + outside),
+            f"of at most {words.size(most)}" if most else "of memory",
+        ),
     }
 
 
