@@ -63,15 +63,19 @@ def marked(visit: Visit) -> str:
     return " ".join("".join(visit.page.locator(".od-text .od-flash").all_text_contents()).split())
 
 
+def ask_of_sample(visit: Visit) -> None:
+    visit.page.click("#od-sample")
+    visit.state("read")
+    visit.ask(QUESTION)
+    visit.answered(1)
+
+
 def test_a_number_after_a_sentence_shows_its_passage_and_leads_to_it(
     visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = visit.page
     says(monkeypatch, lambda session: RIGHT)
-    page.click("#od-sample")
-    visit.state("read")
-    visit.ask(QUESTION)
-    visit.answered(1)
+    ask_of_sample(visit)
     assert "prisms. [1] Nobody says why. The keeper from 1 May is Sigrun Aas. [2]" in " ".join(
         visit.text("#od-chat .bot").split()
     )
@@ -112,10 +116,7 @@ def test_what_the_document_says_otherwise_stands_above_the_answer(
 ) -> None:
     page = visit.page
     says(monkeypatch, lambda session: WRONG)
-    page.click("#od-sample")
-    visit.state("read")
-    visit.ask(QUESTION)
-    visit.answered(1)
+    ask_of_sample(visit)
     bubble = page.locator("#od-chat .bot").first
     above = bubble.locator("blockquote").first
     assert above.inner_text().startswith("The document says: “")
@@ -157,10 +158,7 @@ def test_a_phone_and_a_page_at_twice_the_size_show_the_first_answer_whole(
     context = new_context(program, width=width, height=height)
     with visiting(context, url) as visit:
         page = visit.page
-        page.click("#od-sample")
-        visit.state("read")
-        visit.ask(QUESTION)
-        visit.answered(1)
+        ask_of_sample(visit)
         is_whole = """() => { const answer = document.querySelector("#od-chat .bot").getBoundingClientRect();
             const pane = document.querySelector("#od-chat").getBoundingClientRect();
             return answer.top >= pane.top && answer.bottom <= pane.bottom && pane.bottom <= innerHeight; }"""
