@@ -174,6 +174,10 @@ def test_an_answer_that_is_being_written_can_be_stopped_under_it(visit: Visit, m
     visit.state("read")
     slow_down(monkeypatch, ENGINE, 0.2)
     visit.ask("And who?")
+    page.wait_for_selector("#od-stop-answer")
+    assert page.evaluate(
+        "(({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth)(document.querySelector('#od-stop-answer'))"
+    )
     page.locator("#od-chat a[href^='#answer-stop']").click()
     visit.answered(1)
     assert "The answer was stopped." in visit.text("#od-chat .thought-group")
