@@ -268,7 +268,10 @@
     let width = 0;
     new ResizeObserver(() => {
       if (!box.clientWidth || !tokens.pages || !pages.length) return;
-      if (Math.abs(box.clientWidth - width) < 2) return soon();
+      if (Math.abs(box.clientWidth - width) < 2) {
+        if (flash && !flash.isOver) goal = flash.start; // what was just gone to stays where it belongs
+        return soon();
+      }
       width = box.clientWidth;
       // Lines break elsewhere now: what is at the top stays there.
       const top = pieceAt(box.scrollTop), part = (box.scrollTop - tops[top]) / Math.max(heights[top], 1);

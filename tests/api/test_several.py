@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,6 +104,8 @@ def test_the_same_for_assistants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         tools.ask_several([], "When?")
     assert tools.ask_several(ids, "When?")["state"] == "answered", "a refusal leaves it usable"
     registry.close()
+    del tools
+    gc.collect()  # and with it its idle threads, which the end of the app would wait for
 
 
 def until(is_true: Any) -> None:

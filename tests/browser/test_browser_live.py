@@ -85,6 +85,7 @@ def test_what_is_read_moves_within_a_step_and_at_least_every_two_seconds(
     visit.state("read")
 
 
+@pytest.mark.slow
 def test_one_clock_counts_down_also_while_nothing_is_heard(
     program: Any, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +173,7 @@ def in_view(visit: Visit, token: int) -> bool:
     return first <= token < last
 
 
+@pytest.mark.slow
 def test_what_is_kept_flashes_unless_nothing_is_to_move(visit: Visit, program: Any, url: str) -> None:
     visit.read_sample()
     visit.page.wait_for_selector(".od-map[data-settled=true]")
