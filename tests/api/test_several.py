@@ -36,6 +36,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     library = Library(tmp_path_factory.mktemp("library"))
     with variables_kept(), serving(ENGINE, port=0, library=library, keeps=False) as address:
         yield address
+        gc.collect()  # the tools of a test with their idle threads, which the end of the app would wait for
 
 
 @pytest.fixture
@@ -104,8 +105,6 @@ def test_the_same_for_assistants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         tools.ask_several([], "When?")
     assert tools.ask_several(ids, "When?")["state"] == "answered", "a refusal leaves it usable"
     registry.close()
-    del tools
-    gc.collect()  # and with it its idle threads, which the end of the app would wait for
 
 
 def until(is_true: Any) -> None:
