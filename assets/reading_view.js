@@ -160,7 +160,10 @@
       const isAbove = tops[number] + heights[number] <= box.scrollTop + 1;
       heights[number] = height;
       addUp();
-      if (isAbove) box.scrollTop += more;
+      if (isAbove) {
+        box.scrollTop += more;
+        if (flash) flash.top += more;
+      }
       soon();
     };
 
@@ -178,6 +181,7 @@
       const before = box.scrollTop;
       box.scrollTop += move;
       if (Math.abs(move) < 2 || box.scrollTop === before) goal = null; // what is above it may still find its height
+      flash.top = box.scrollTop;
       soon();
     };
 
@@ -268,10 +272,8 @@
     let width = 0;
     new ResizeObserver(() => {
       if (!box.clientWidth || !tokens.pages || !pages.length) return;
-      if (Math.abs(box.clientWidth - width) < 2) {
-        if (flash && !flash.isOver) goal = flash.start; // what was just gone to stays where it belongs
-        return soon();
-      }
+      if (flash && Math.abs(box.scrollTop - flash.top) < 2) goal = flash.start; // nobody has scrolled on meanwhile
+      if (Math.abs(box.clientWidth - width) < 2) return soon();
       width = box.clientWidth;
       // Lines break elsewhere now: what is at the top stays there.
       const top = pieceAt(box.scrollTop), part = (box.scrollTop - tops[top]) / Math.max(heights[top], 1);
