@@ -136,11 +136,20 @@ BENCHMARKS = (
     Entry(
         "reliability",
         "ondevice_bench.speed.reliability.run",
-        """Outcomes of hostile files, reading without end, a thousand questions, many clients, killed readings.
+        """Outcomes of hostile files and requests, reading without end, a thousand questions, many clients, and kills.
 
-        About an hour on two cores with the smallest model.
+        About an hour and a half on two cores with the smallest model.
         """,
-        (Option("parts", str, "Some of documents,pots,entries,soak,questions,clients,kills.", "", shown="all"), _QUICK),
+        (
+            Option(
+                "parts",
+                str,
+                "Some of documents,pots,entries,bodies,calls,soak,questions,clients,kills.",
+                "",
+                shown="all",
+            ),
+            _QUICK,
+        ),
     ),
     Entry(
         "scale",

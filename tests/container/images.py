@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PULLED = "python:3.11-slim-bookworm"
+PROFILE = Path("/usr/share/containers/seccomp.json")  # Docker's, which comes with buildah
 MADE, SUITE = "localhost/ondevice-base", "bookworm"
 MODELS = "/opt/ondevice/models"
 UID = 10001
@@ -154,9 +156,30 @@ class Container:
         process.pop("rlimits", None)
         linux["namespaces"] = [one for one in linux["namespaces"] if one["type"] in ("mount", "pid", "ipc")]
         linux.pop("resources", None)
+        linux["seccomp"] = default_seccomp()
         spec["mounts"] = [one for one in spec["mounts"] if one["type"] != "cgroup"] + self._mounts
         spec.pop("hostname", None)
         file.write_text(json.dumps(spec))
+
+
+def default_seccomp() -> dict[str, Any]:
+    """The default profile of container engines, as it stands for a process that has no capabilities."""
+    profile = json.loads(PROFILE.read_text())
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+
+    def holds(rule: dict[str, Any]) -> bool:
+        wanted, unwanted = rule.get("includes") or {}, rule.get("excludes") or {}
+        is_other = wanted.get("arches") and machine not in wanted["arches"]
+        return not (wanted.get("caps") or is_other or machine in unwanted.get("arches", ()))
+
+    known = ("names", "action", "args", "errnoRet")
+    rules = [{key: rule[key] for key in known if rule.get(key)} for rule in profile["syscalls"] if holds(rule)]
+    names = next(one for one in profile["archMap"] if one["architecture"] == f"SCMP_ARCH_{platform.machine().upper()}")
+    return {
+        "defaultAction": profile["defaultAction"],
+        "architectures": [names["architecture"], *names["subArchitectures"]],
+        "syscalls": rules,
+    }
 
 
 def pip_settings() -> list[str]:

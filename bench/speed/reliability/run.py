@@ -1,4 +1,4 @@
-"""All that `ondevice bench reliability` tries, in order: hostile files, long work, many clients, killed readings."""
+"""All that `ondevice bench reliability` tries, in order: hostile files and requests, long work, clients, kills."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from ondevice_bench.results.result import Row
 from ondevice_bench.speed.generated_text import generated
 from ondevice_bench.speed.random_model import random_model
 from ondevice_bench.speed.reliability.clients import ask_at_once
+from ondevice_bench.speed.reliability.doors import spoil_bodies, spoil_calls
 from ondevice_bench.speed.reliability.hostile import Tally, spoil_documents, spoil_entries, spoil_pots
 from ondevice_bench.speed.reliability.kills import Kill, kill_readings
 from ondevice_bench.speed.reliability.kills import rows_of as rows_of_kills
 from ondevice_bench.speed.reliability.soak import ask_on, read_on
 
-PARTS = ("documents", "pots", "entries", "soak", "questions", "clients", "kills")
+PARTS = ("documents", "pots", "entries", "bodies", "calls", "soak", "questions", "clients", "kills")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +31,30 @@ class Sizes:
 
     Attributes:
         documents, pots, entries: spoilt files.
+        bodies, calls: spoilt requests to an app, and spoilt calls of an assistant.
         soak_tokens: read into one pot.
         questions: to one pot.
-        clients: at once; each reads a text of `client_tokens`.
+        clients: at once, for so many seconds; each reads a text of `client_tokens` again and again.
         kills: of a reading of `killed_tokens`, kept every `every_seconds`.
     """
 
     documents: int = 2000
     pots: int = 1000
     entries: int = 1500
+    bodies: int = 1000
+    calls: int = 500
     soak_tokens: int = 10_000_000
     questions: int = 1000
-    clients: int = 32
+    clients: int = 64
+    client_seconds: float = 600.0
     client_tokens: int = 1500
-    kills: int = 20
+    kills: int = 40
     killed_tokens: int = 6000
     every_seconds: float = 1.0
 
 
-QUICK = Sizes(40, 20, 20, 40_000, 20, 4, 300, 1, 3000, 0.2)
+_SHORT_TOKENS = 300  # of the text that spoilt requests are about
+QUICK = Sizes(40, 20, 20, 40, 20, 40_000, 20, 4, 1.0, 300, 1, 3000, 0.2)
 
 
 def try_all(setup: Setup, sizes: Sizes, parts: Sequence[str]) -> Iterator[Note | list[Row]]:
@@ -58,10 +64,14 @@ def try_all(setup: Setup, sizes: Sizes, parts: Sequence[str]) -> Iterator[Note |
     with tempfile.TemporaryDirectory(prefix="ondevice-reliability-") as made:
         folder = Path(made)
         tiny = Engine(random_model("tiny", seed=seed), EngineConfig(model="tiny", device="cpu"))
+        short = _written(folder / "short" / "lamp.txt", _SHORT_TOKENS, tokenizer, seed)
+        brief = ["--model", name, "--max-new-tokens", "4"]
         tallies = {
             "documents": lambda: spoil_documents(folder, sizes.documents, seed),
             "pots": lambda: spoil_pots(tiny, folder, sizes.pots, seed),
             "entries": lambda: spoil_entries(tiny, folder, sizes.entries, seed),
+            "bodies": lambda: spoil_bodies(short, folder / "bodies", sizes.bodies, brief, seed),
+            "calls": lambda: spoil_calls(short, folder / "calls", sizes.calls, brief, seed),
         }
         for part, tally in tallies.items():
             if part in parts:
@@ -73,7 +83,7 @@ def try_all(setup: Setup, sizes: Sizes, parts: Sequence[str]) -> Iterator[Note |
         if "clients" in parts:
             report("Asking all at once", None)
             text = _written(folder / "text.txt", sizes.client_tokens, tokenizer, seed)
-            yield ask_at_once(text, folder / "clients", sizes.clients, ["--model", name])
+            yield ask_at_once(text, folder / "clients", sizes.clients, ["--model", name], sizes.client_seconds)
         if "kills" in parts:
             text = _written(folder / "text.txt", sizes.killed_tokens, tokenizer, seed)
             options = ["--model", name, "--capacity", "1024", "--keep", "512", "--max-new-tokens", "16"]
@@ -90,12 +100,15 @@ def summary_of(rows: Sequence[Row]) -> dict[str, float]:
         ("documents", "any other end"): "documents_untyped",
         ("saved pots", "any other end"): "pots_untyped",
         ("library entries", "any other end"): "entries_untyped",
+        ("request bodies", "any other end"): "bodies_untyped",
+        ("calls of an assistant", "any other end"): "calls_untyped",
         ("reading without end", "memory grew after a tenth"): "soak_growth_percent",
         ("reading without end", "the ledger counts every token"): "soak_ledger_exact",
         ("questions to one pot", "the pot is the same bit for bit"): "questions_pot_identical",
         ("questions to one pot", "memory grew after a tenth"): "questions_growth_percent",
         ("clients at once", "answered"): "clients_answered",
         ("clients at once", "any other end"): "clients_failed",
+        ("clients at once", "memory grew after a tenth"): "clients_growth_percent",
         ("kill -9 while reading", "gone on from the last copy"): "kills_resumed",
         ("kill -9 while reading", "the same answer and ledger"): "kills_equal",
         ("kill -9 while reading", "lost, at most"): "kills_lost_seconds",
@@ -116,6 +129,7 @@ def _counted(tallies: Iterator[Tally], num_cases: int, report: Callable[..., Non
 
 def _written(path: Path, num_tokens: int, tokenizer: Any, seed: int) -> Path:
     document = generated(num_tokens, tokenizer, seed)
+    path.parent.mkdir(exist_ok=True)
     path.write_text("".join(page.text for page in document.pages), encoding="utf-8")
     return path
 
