@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ondevice.cli.options import AnswerOptions, PotOptions
-from ondevice.cli.terminal import errors_shown
+from ondevice.cli.terminal import ended_at_once, errors_shown
 from ondevice.errors import ConfigError
 from ondevice.extras import AGAIN
 from ondevice.serving.address import check_address, url_of
@@ -49,7 +49,7 @@ def app(
     ] = True,
 ) -> None:
     """Start the app in the browser."""
-    with errors_shown(as_json=False):
+    with errors_shown(as_json=False), ended_at_once():
         user, colon, password = auth.partition(":")
         if auth and not (user and colon and password):
             raise ConfigError("--auth needs a user name and a password", fix="Give them as USER:PASSWORD.")

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
-import signal
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay, load_engine
-from ondevice.cli.terminal import EXIT_INTERRUPTED, err, errors_shown, say
+from ondevice.cli.terminal import ended_at_once, err, errors_shown
 from ondevice.errors import ConfigError, OndeviceError
 from ondevice.extras import install_extra
 from ondevice.files import escaped
@@ -48,7 +46,9 @@ def mcp(
     ] = None,
 ) -> None:
     """Offer documents as tools to an assistant that speaks MCP, over standard input and output."""
-    with errors_shown(as_json=False):
+    at_end = ExitStack()
+    # At once, also once it serves: the thread that reads standard input waits for its next line.
+    with errors_shown(as_json=False), ended_at_once(at_end.close), at_end:
         folders = folders_of(root)
         try:
             from mcp.server.mcpserver import MCPServer
@@ -68,24 +68,12 @@ def mcp(
         config = options.config(answers.config())
         with ProgressDisplay(err()) as display:
             engine = load_engine(config, display)
-        registry = Registry()
-        with private_folder() as folder:
-
-            def end(*_: object) -> None:  # at once: the thread that reads standard input waits for its next line
-                registry.close()
-                rmtree(folder, ignore_errors=True)
-                say("Stopped.", "yellow")
-                os._exit(EXIT_INTERRUPTED)
-
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, end)
-            try:
-                jobs, uploads, check = Jobs(engine, registry, Library()), Uploads(folder), from_thread.check_cancelled
-                tools = Tools(jobs, uploads, folders, require_wanted=check)
-                instructions = _INSTRUCTIONS + ", ".join(escaped(str(one)) for one in folders)
-                anyio.run(serve, server_of(tools, MCPServer("ondevice", instructions=instructions)))
-            finally:
-                registry.close()
+        registry, folder = Registry(), at_end.enter_context(private_folder())
+        at_end.callback(registry.close)
+        jobs, uploads, check = Jobs(engine, registry, Library()), Uploads(folder), from_thread.check_cancelled
+        tools = Tools(jobs, uploads, folders, require_wanted=check)
+        instructions = _INSTRUCTIONS + ", ".join(escaped(str(one)) for one in folders)
+        anyio.run(serve, server_of(tools, MCPServer("ondevice", instructions=instructions)))
 
 
 def folders_of(roots: Sequence[Path] | None) -> list[Path]:

@@ -6,8 +6,9 @@ import errno
 import io
 import json
 import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -90,6 +91,27 @@ def errors_shown(as_json: bool) -> Iterator[None]:
         if as_json:
             print_json({"error": {"code": "interrupted", "what": what, "where": "", "fix": ""}})
         raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+@contextmanager
+def ended_at_once(first: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the process, after `first`, while there is nothing else to lose.
+
+    KeyboardInterrupt may come in the middle of an import, and whoever wrote `except` there takes it for a fault of what
+    is imported: all goes on, as if nobody had asked.
+    """
+
+    def end(*_: object) -> None:
+        first()
+        say("Stopped.", "yellow")
+        os._exit(EXIT_INTERRUPTED)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def show_error(error: OndeviceError) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def spoil_bodies(text: Path, folder: Path, num_cases: int, options: list[str], s
         for case in range(seed, seed + num_cases):
             rng = random.Random(case)
             if rng.random() < _SHARE_OPENAI:
-                tally.take(f"{case} client", partial(_complete, theirs, _spoilt(_chat(document), rng)))
+                tally.take(f"{case} client", partial(_complete, theirs, _sendable(_chat(document), rng)))
             else:
                 path, body = rng.choice(_requests(document, entry))
                 tally.take(f"{case} {path}", partial(_post, http, path, _content(body, rng)))
@@ -95,6 +96,15 @@ def _spoilt(body: dict[str, Any], rng: random.Random) -> dict[str, Any]:
         if body:
             spoil_json(body, rng)
     return body
+
+
+def _sendable(body: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """The next spoilt body that OpenAI's client sends: it refuses what is no JSON or no Unicode by itself."""
+    while True:
+        spoilt = _spoilt(body, rng)
+        with suppress(ValueError):
+            json.dumps(spoilt, ensure_ascii=False, allow_nan=False).encode()
+            return spoilt
 
 
 def _content(body: dict[str, Any], rng: random.Random) -> bytes:
