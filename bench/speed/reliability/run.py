@@ -107,6 +107,7 @@ def summary_of(rows: Sequence[Row]) -> dict[str, float]:
         ("questions to one pot", "the pot is the same bit for bit"): "questions_pot_identical",
         ("questions to one pot", "memory grew after a tenth"): "questions_growth_percent",
         ("clients at once", "answered"): "clients_answered",
+        ("clients at once", "without an answer"): "clients_without_answer",
         ("clients at once", "any other end"): "clients_failed",
         ("clients at once", "memory grew after a tenth"): "clients_growth_percent",
         ("kill -9 while reading", "gone on from the last copy"): "kills_resumed",
