@@ -66,7 +66,7 @@ def wire(
         run(parts["sample"].click, actions.open_sample, **DOCUMENT_LANE, trigger_mode="once"),
         run(_any(parts["unlock"].click, parts["password"].submit), actions.unlock, [parts["password"]], **opens),
     ]
-    show(parts["documents"].input, actions.look_at, [parts["documents"]])
+    show(parts["documents"].input, actions.look_at, [parts["documents"]], trigger_mode="always_last")
     show(parts["forget"].click, actions.forget)
 
     run(parts["read"].click, actions.read, **waits)

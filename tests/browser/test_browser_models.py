@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,8 +35,8 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> set[str]:
     names = {"smollm2-135m", "qwen3-0.6b"}
 
     def ensure(row: Any, note: Any, **_: object) -> None:
-        for step in range(40):
-            note(f"Fetching {row.title}", step / 40)
+        for step in range(80):
+            note(f"Fetching {row.title}", step / 80)
             time.sleep(0.1)
         names.add(row.name)
 
@@ -58,7 +59,9 @@ def url(here: set[str], tmp_path: Path) -> Iterator[str]:
 
 
 def row(visit: Visit, title: str) -> Any:
-    return visit.page.locator(".od-model-list li", has_text=title)
+    return visit.page.locator(
+        ".od-model-list li", has_text=re.compile(rf"{re.escape(title)}(?! \()")
+    )  # in no other form
 
 
 def opened(visit: Visit) -> None:
@@ -74,7 +77,7 @@ def test_another_model_is_used_and_the_open_document_read_with_it(visit: Visit) 
     assert "in use" in row(visit, "SmolLM2-135M").inner_text()
     page.get_by_role("button", name="Use Qwen3-0.6B", exact=True).click()
     assert "is read again with it" in row(visit, "Qwen3-0.6B").inner_text()
-    page.get_by_role("button", name="Use Qwen3-0.6B now").click()
+    page.get_by_role("button", name="Use Qwen3-0.6B now", exact=True).click()
     visit.until(lambda: "qwen3-0.6b on CPU" in visit.text(".od-badge-model"), "it is the one in use")
     visit.until(lambda: "in use" in row(visit, "Qwen3-0.6B").inner_text(), "the list says so")
     page.keyboard.press("Escape")
@@ -87,13 +90,14 @@ def test_another_model_is_used_and_the_open_document_read_with_it(visit: Visit) 
 def test_a_model_is_fetched_and_a_download_cancelled(visit: Visit) -> None:
     page = visit.page
     opened(visit)
-    page.get_by_role("button", name="Download Qwen3-1.7B").click()
+    page.get_by_role("button", name="Download Qwen3-1.7B", exact=True).click()
     visit.until(lambda: "Fetching Qwen3-1.7B" in visit.text(".od-models-state"), "it says how far")
-    visit.until(lambda: page.get_by_role("button", name="Download Qwen3-4B").is_disabled(), "one at a time")
+    another = page.get_by_role("button", name="Download Qwen3-4B-Instruct-2507", exact=True)
+    visit.until(another.is_disabled, "one at a time")
     page.get_by_role("button", name="Cancel the download").click()
     visit.until(lambda: not page.is_visible(".od-models-state"), "it has ended")
     visit.until(lambda: row(visit, "Qwen3-1.7B").get_attribute("data-state") == "away", "it is not here")
-    page.get_by_role("button", name="Download Qwen3-1.7B").click()
+    page.get_by_role("button", name="Download Qwen3-1.7B", exact=True).click()
     visit.until(lambda: row(visit, "Qwen3-1.7B").get_attribute("data-state") == "here", "it is here")
 
 
