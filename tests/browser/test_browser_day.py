@@ -11,10 +11,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+pytest.importorskip("playwright", reason="playwright is not installed")
+
 from ondevice_bench.client import Client
+from tests.browser.driver import new_context, visiting
 from tests.builders.models import save_checkpoint, tiny_model
 from tests.test_signals import once_started
 
@@ -41,8 +45,8 @@ def test_an_address_of_another_machine_is_seen() -> None:
 
 
 @contextmanager
-def app(data: Path, model: Path, trace: Path) -> Iterator[Client]:
-    """The app under strace, until it has ended."""
+def app(data: Path, model: Path, trace: Path) -> Iterator[tuple[str, Client]]:
+    """The app under strace, until it has ended: its address, and a client of it."""
     program = [sys.executable, "-c", "from ondevice.cli import app; app()", "app", "--port", "0", "--device", "cpu"]
     process = subprocess.Popen(
         ["strace", "-f", "-qq", "-e", f"trace={_CALLS}", "-o", str(trace), *program, "--model", str(model)],
@@ -56,29 +60,40 @@ def app(data: Path, model: Path, trace: Path) -> Iterator[Client]:
         [url] = next(found for line in process.stdout if (found := re.findall(r"http://127\.0\.0\.1:\d+", line)))
         client = Client(url, timeout_seconds=300)
         once_started(client)
-        yield client
+        yield url, client
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.communicate(timeout=120)
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed here")
-def test_a_whole_day_stays_on_this_machine(tmp_path: Path) -> None:
+def test_a_whole_day_stays_on_this_machine(program: Any, tmp_path: Path) -> None:
     save_checkpoint(tiny_model("llama"), model := tmp_path / "tiny")
     (path := tmp_path / "lamp.txt").write_text(TEXT * 30)
     traces = [tmp_path / "morning", tmp_path / "evening"]
-    with app(tmp_path / "data", model, traces[0]) as client:
+    with app(tmp_path / "data", model, traces[0]) as (_, client):
         document = client.open(path)["id"]
         for _ in client.read(document, capacity=512):
             pass
         assert client.answer(document, "When?", max_new_tokens=4)
         entry = client.save(document)["id"]
-    with app(tmp_path / "data", model, traces[1]) as client:
+    with app(tmp_path / "data", model, traces[1]) as (url, client):
         assert [one["id"] for one in client.documents()] == [document]
         assert client.answer(document, "When?", max_new_tokens=4)
         client.close(document)
         client.delete(entry)
         assert (client.documents(), client.library()) == ([], [])
+        with visiting(new_context(program), url) as visit:
+            visit.page.click("#od-sample")
+            visit.state("read")
+            visit.ask("Who is the keeper?")
+            visit.until(lambda: visit.page.locator("#od-chat .thought-group").count() == 1, "it is answered")
+            visit.page.get_by_role("tab", name="Library").click()
+            visit.page.get_by_role("button", name="Forget everything").click()
+            visit.page.get_by_role("button", name="Forget for good").click()
+            visit.state("empty")
+            assert visit.foreign == []
+        assert not list((tmp_path / "data" / "open").glob("*/*")), "it is forgotten"
     for trace in map(Path.read_text, traces):
         assert trace, "strace has seen nothing"
         assert outside(trace) == []
