@@ -107,8 +107,8 @@ def test_the_app_is_healthy_and_stops_when_told(images: Images, image: str, cont
         tried = "touch /tmp/a /data/a /cache/a && ! touch /opt/ondevice/a && ! touch ~/a && id -u"
         done = container.execute("sh", "-c", tried)
         assert done.stdout == f"{UID}\n", shlex.join(check) + done.stderr
-        done = container.execute("sh", "-c", "grep -h ^Seccomp: /proc/1/status; unshare -U true || echo refused")
-        assert done.stdout.split() == ["Seccomp:", "2", "refused"], "under the filter of container engines"
+        done = container.execute("grep", "-h", "^Seccomp:", "/proc/1/status")
+        assert done.stdout.split() == ["Seccomp:", "2"], "under the filter of container engines"
         container.execute("sh", "-c", "kill -TERM 1")
         assert process.wait(timeout=30) == 0
     finally:
