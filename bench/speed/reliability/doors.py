@@ -226,7 +226,7 @@ class _Assistant:
         return result
 
     def called(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """What a sound call gives."""
+        """The content of a sound call."""
         found: dict[str, Any] = json.loads(self.call({"name": name, "arguments": arguments})["content"][0]["text"])
         return found
 
