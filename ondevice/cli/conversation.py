@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from ondevice import words
 from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.terminal import Interrupted, printable, say
+from ondevice.cli.terminal import Interrupted, printable, say, signals_handled
 from ondevice.errors import ConfigError, ModelError
 from ondevice.events import AnswerFinished, AnswerToken
 from ondevice.machine.process import peak_rss_bytes
@@ -189,19 +188,10 @@ def stopping(session: Stoppable) -> Iterator[Callable[[], bool]]:
     gets through. Gives whether one has come."""
     asked: list[int] = []
 
-    def handle(number: int, *_: object) -> None:
+    def handle(number: int, restore: Callable[[], None]) -> None:
         restore()
         asked.append(number)
         session.stop()
 
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, handle)
-    try:
+    with signals_handled(handle):
         yield lambda: bool(asked)
-    finally:
-        restore()

@@ -106,12 +106,25 @@ def ended_at_once(first: Callable[[], object] = lambda: None) -> Iterator[None]:
         say("Stopped.", "yellow")
         os._exit(EXIT_INTERRUPTED)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    with signals_handled(end):
+        yield
+
+
+@contextmanager
+def signals_handled(handle: Callable[[int, Callable[[], None]], None]) -> Iterator[None]:
+    """Hand Ctrl-C and SIGTERM to `handle`, with what gives them back to whoever had them before, as the end does."""
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda number, _: handle(number, restore))
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore()
 
 
 def show_error(error: OndeviceError) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +89,14 @@ def test_a_whole_day_stays_on_this_machine(program: Any, tmp_path: Path) -> None
             visit.state("read")
             visit.ask("Who is the keeper?")
             visit.until(lambda: visit.page.locator("#od-chat .thought-group").count() == 1, "it is answered")
+            kept = partial((tmp_path / "data" / "open").glob, "*.json")
+            visit.until(lambda: len(list(kept())) == 1, "it is kept")
             visit.page.get_by_role("tab", name="Library").click()
             visit.page.get_by_role("button", name="Forget everything").click()
             visit.page.get_by_role("button", name="Forget for good").click()
             visit.state("empty")
+            assert not list(kept()), "it is forgotten"
             assert visit.foreign == []
-        assert not list((tmp_path / "data" / "open").glob("*/*")), "it is forgotten"
     for trace in map(Path.read_text, traces):
         assert trace, "strace has seen nothing"
         assert outside(trace) == []

@@ -59,9 +59,8 @@ def url(here: set[str], tmp_path: Path) -> Iterator[str]:
 
 
 def row(visit: Visit, title: str) -> Any:
-    return visit.page.locator(
-        ".od-model-list li", has_text=re.compile(rf"{re.escape(title)}(?! \()")
-    )  # in no other form
+    """That of a model, and not of the same in four or eight bits, which has more in brackets."""
+    return visit.page.locator(".od-model-list li", has_text=re.compile(rf"{re.escape(title)}(?! \()"))
 
 
 def opened(visit: Visit) -> None:

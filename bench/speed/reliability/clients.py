@@ -21,7 +21,7 @@ from ondevice_bench.client import Client, RequestFailed
 from ondevice_bench.results.result import Row, row
 
 _LIMIT_SECONDS = 600.0
-_AGAIN_SECONDS = 5.0  # as the app asks for where it has no room
+_AGAIN_SECONDS = 5.0  # between two tries of a client that the app has no room for
 
 
 def ask_at_once(text: Path, folder: Path, num_clients: int, options: list[str], seconds: float) -> list[Row]:
@@ -97,10 +97,7 @@ def _opened(client: Client, text: Path, waits: list[str], has_time: Callable[[],
 @contextmanager
 def app_running(folder: Path, options: list[str]) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """An app of its own that has its model, until the block ends; gives its address."""
-    command = [sys.executable, "-c", "from ondevice.cli import app; app()", "app", "--port", "0", *options]
-    process = subprocess.Popen(
-        command, env=environment_of(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
-    )
+    process = started(folder, "app", "--port", "0", *options, stderr=subprocess.STDOUT)
     try:
         assert process.stdout is not None
         for line in process.stdout:
@@ -126,6 +123,13 @@ def _await_model(client: Client) -> None:
         time.sleep(0.2)
 
 
-def environment_of(folder: Path) -> dict[str, str]:
-    """The environment of a process of its own that keeps what it keeps in this folder, and breaks no lines."""
-    return os.environ | {"ONDEVICE_DATA": str(folder), "COLUMNS": "200"}
+def started(folder: Path, *command: str, **streams: Any) -> subprocess.Popen[str]:
+    """A process of a command that keeps what it keeps in this folder, and breaks no lines."""
+    return subprocess.Popen(
+        [sys.executable, "-c", "from ondevice.cli import app; app()", *command],
+        env=os.environ | {"ONDEVICE_DATA": str(folder), "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        **streams,
+    )

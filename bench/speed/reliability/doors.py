@@ -7,7 +7,6 @@ import json
 import queue
 import random
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,7 +19,7 @@ import openai
 
 from ondevice.errors import OndeviceError
 from ondevice_bench.client import Client
-from ondevice_bench.speed.reliability.clients import app_running, environment_of
+from ondevice_bench.speed.reliability.clients import app_running, started
 from ondevice_bench.speed.reliability.damaged_pots import spoil_json
 from ondevice_bench.speed.reliability.hostile import Tally
 
@@ -191,11 +190,8 @@ class _Assistant:
     """A client of `ondevice mcp` that says what it likes, line by line."""
 
     def __init__(self, root: Path, folder: Path, options: list[str]) -> None:
-        command = [sys.executable, "-c", "from ondevice.cli import app; app()", "mcp", "--root", str(root), *options]
-        self._process = subprocess.Popen(
-            command, env=environment_of(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True, encoding="utf-8",
-        )  # fmt: skip
+        streams = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self._process = started(folder, "mcp", "--root", str(root), *options, **streams)
         self._told: queue.Queue[dict[str, Any]] = queue.Queue()
         self._number = 10**6
         threading.Thread(target=self._listen, daemon=True).start()
