@@ -243,6 +243,65 @@ def test_a_table_that_goes_on_gets_its_head_again(tmp_path) -> None:
     assert third.text == "The end.\n"
 
 
+def drawn(rows: dict[float, dict[float, str]]) -> bytes:
+    """Page content with texts by their height and place."""
+    return b"".join(at(x, y, text) for y, row in rows.items() for x, text in row.items())
+
+
+HEAD = {60: "Sea", 130: "Port", 230: "May", 300: "June"}
+
+
+def test_a_label_in_the_middle_of_its_rows_is_told_in_each(tmp_path) -> None:
+    rows = {
+        700: HEAD,
+        680: {60: "North", 130: "Visby", 230: "12", 300: "13"},
+        653: {60: "South"},
+        660: {130: "Slite", 230: "7", 300: "9"},
+        646: {130: "Klinte", 230: "3", 300: "4"},
+        626: {60: "What stands below is no row of the table."},
+    }
+    assert text_of(tmp_path, drawn(rows)) == (
+        "Sea | Port | May | June\nNorth | Visby | 12 | 13\nSouth | Slite | 7 | 9\nSouth | Klinte | 3 | 4\n"
+        "What stands below is no row of the table.\n"
+    )
+
+
+def test_text_of_another_column_is_no_label(tmp_path) -> None:
+    rows = {
+        700: {60: "Words on the left"},
+        653: {60: "go on here."},
+        660: {230: "Slite", 330: "7", 400: "9"},
+        646: {230: "Klinte", 330: "3", 400: "4"},
+    }
+    assert text_of(tmp_path, drawn(rows)).endswith("go on here.\nSlite | 7 | 9\nKlinte | 3 | 4\n")
+
+
+def test_cells_that_nearly_touch_are_parted_by_the_columns(tmp_path) -> None:
+    rows = {
+        700: {60: "Port", 141: "May", 173: "June", 216: "July"},  # gaps of less than a cell, each more than a space
+        680: {60: "Visby", 144: "12", 177: "13", 218: "14"},
+        660: {60: "Slite", 144: "7", 177: "8", 218: "9"},
+        640: {60: "New Klintehamn 3", 177: "4", 218: "5"},
+        620: {60: "All of the ports in 2024"},
+    }
+    assert text_of(tmp_path, drawn(rows)) == (
+        "Port | May | June | July\nVisby | 12 | 13 | 14\nSlite | 7 | 8 | 9\nNew Klintehamn | 3 | 4 | 5\n"
+        "All of the ports in 2024\n"
+    )
+
+
+def test_a_name_beside_its_column_is_its_head(tmp_path) -> None:
+    rows = {y: {60: f"Item {y}", 200: "12", 300: "wood"} for y in (680, 660, 640)}
+    content = drawn({700: {60: "Name", 224: "No. of", 300: "Kind"}} | rows)
+    assert text_of(tmp_path, content).startswith("Name | No. of | Kind\nItem 680 | 12 | wood\n")
+
+
+def test_a_table_far_below_another_has_columns_of_its_own(tmp_path) -> None:
+    rows = {y: {60: f"Item {y}", 300: "wood"} for y in (700, 686, 672, 658)}
+    other = {610: {60: "Port", 150: "May", 230: "June"}, 596: {60: "Visby", 150: "1", 230: "2"}}
+    assert text_of(tmp_path, drawn(rows | other)).endswith("Item 658 | wood\nPort | May | June\nVisby | 1 | 2\n")
+
+
 @pytest.mark.parametrize("mark", [r"\225", "1.", "(a)"])
 def test_the_marks_of_a_list_are_no_column(tmp_path, mark: str) -> None:
     content = b"".join(at(60, y, mark) + at(90, y, "Trim the wick") for y in (700, 685))

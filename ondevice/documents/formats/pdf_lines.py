@@ -28,7 +28,10 @@ Cell = tuple[str, float, float]
 
 @dataclass(slots=True)
 class Line:
-    """Runs that stand on one line. `cells` are its texts between wide gaps: (text, left, right), from the left."""
+    """Runs that stand on one line. `cells` are its texts between wide gaps: (text, left, right), from the left.
+
+    `words` are those between all gaps.
+    """
 
     turn: int
     base: float
@@ -37,6 +40,7 @@ class Line:
     right: float
     runs: list[Run] = field(default_factory=list)
     cells: list[Cell] = field(default_factory=list)
+    words: list[Cell] = field(default_factory=list)
     is_from_right: bool = False
 
     @property
@@ -191,8 +195,13 @@ def _cells(line: Line) -> list[Cell]:
                 cells[-1].append(_Placed(spaces or " ", glyph.left, glyph.right, 0, 0.0))
         cells[-1].append(glyph)
         spaces, room = "", 0.0
-    found = [(_spoken(cell), min(one.left for one in cell), max(one.right for one in cell)) for cell in cells if cell]
-    return sorted(found, key=lambda cell: cell[1])
+    parts = [(blank, [*part]) for cell in cells for blank, part in groupby(cell, lambda glyph: glyph.text.isspace())]
+    line.words = [_cell(part) for blank, part in parts if not blank]
+    return sorted((_cell(cell) for cell in cells if cell), key=lambda cell: cell[1])
+
+
+def _cell(glyphs: list[_Placed]) -> Cell:
+    return _spoken(glyphs), min(one.left for one in glyphs), max(one.right for one in glyphs)
 
 
 def _is_mark_of_list(cells: list[list[_Placed]]) -> bool:
