@@ -89,6 +89,15 @@ EVALUATIONS = (
         fits_text=True,
     ),
     Entry(
+        "tables",
+        "ondevice_bench.quality.run_tables",
+        "Ask for the cells of made tables: with the rows told that a question names, and without.",
+        (
+            Option("tables", int, "Tables that are made.", 12, min=1),
+            Option("questions", int, "Cells of each that are asked for.", 8, min=1),
+        ),
+    ),
+    Entry(
         "longbench",
         "ondevice_bench.quality.run_longbench",
         "LongBench v1 in English, with its own prompts and metrics: pot, full cache, truncation, retrieval.",

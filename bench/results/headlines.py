@@ -55,6 +55,7 @@ READINGS: Mapping[str, Reading] = {
     "ondevice eval answers": Reading(
         _ANSWERS, "questions to documents", _ASKED, only("budget"), hidden=("answer in what was read for it",)
     ),
+    "ondevice eval tables": Reading(_ANSWERS, "cells of tables", _ASKED, only()),
     "ondevice eval longbench": Reading(_ANSWERS, "LongBench", _ASKED, only("budget")),
     "ondevice eval shelf": Reading(_ANSWERS, "one question over several documents", ("shelf",), only("budget")),
     "ondevice eval scan": Reading(

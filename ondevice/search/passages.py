@@ -44,11 +44,11 @@ class Passages:
             scores: (num_passages,); of equal ones the earlier passage is taken.
             num_between: tokens that stand between two stretches.
             fits: False for stretches that have no room after all: the last passages are left out then.
-            given: a stretch that is there in any case; none if empty.
+            given: stretches that are there in any case.
         """
         accepted: list[Bounds] = [list(given)]
         for index in np.argsort(-scores, kind="stable").tolist():
-            found = _with(accepted[-1], *self.bounds[index])
+            found = with_another(accepted[-1], *self.bounds[index])
             if sum(stop - start for start, stop in found) + num_between * (len(found) - 1) <= max_tokens:
                 accepted.append(found)
             elif len(accepted) == 1 and not given:
@@ -87,7 +87,7 @@ def _end_near(text: str, spans: Spans, low: int, high: int) -> int:
     return high
 
 
-def _with(found: Bounds, start: int, stop: int) -> Bounds:
+def with_another(found: Bounds, start: int, stop: int) -> Bounds:
     """Rising stretches with one more, which is one with those that it touches."""
     apart = [(first, last) for first, last in found if last < start or first > stop]
     touched = [(first, last) for first, last in found if first <= stop and last >= start]

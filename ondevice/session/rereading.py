@@ -6,7 +6,7 @@ changes. A small reader does better with a few passages before its eyes than wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +18,16 @@ from ondevice.events import TokensRecalled
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import PROMPT
 from ondevice.search.bm25 import BM25
-from ondevice.search.passages import Bounds, Passages
+from ondevice.search.passages import Bounds, Passages, with_another
 from ondevice.search.places import NUMBERED, asks_for_whole, end_named, pages_named, section_named
 from ondevice.search.second_look import names_beside
+from ondevice.search.tables import Row, rows_named
 from ondevice.session.plan import Plan
 
 Weights = npt.NDArray[np.float64]
 
 _BETWEEN = "\n\n"  # two passages that are no neighbours
+_FOR_TABLES = 24  # best passages whose pages may have a table with the answer
 _SECOND_LOOK = 0.2  # of the scores of its names, beside those of the question
 
 
@@ -44,16 +46,34 @@ class Rereading:
         self._plan, self._tokens = plan, tokens
         self._between = plan.loaded.tokenizer.encode(_BETWEEN)[0]
         self._text, self._spans = text, spans = tokens.whole()
+        self._starts = np.cumsum([0, *map(len, tokens.texts)]).tolist()
         self._passages = Passages(text, spans)
         self.search = BM25([self._passage(index) for index in range(len(self._passages.bounds))])
 
-    def find(self, question: str, max_tokens: int, earlier: str = "", attention: Weights | None = None) -> Bounds:
+    def rows_named(self, question: str) -> list[Row]:
+        """The rows of tables that a question names, on the pages that its words find."""
+        scores, tokens = self.search.scores(question), self._tokens
+        best = [at for at in np.argsort(-scores, kind="stable")[:_FOR_TABLES].tolist() if scores[at] > 0]
+        bounds = (self._passages.bounds[at] for at in best)
+        pages = {page for start, stop in bounds for page in map(tokens.page_index, (start, stop - 1))}
+        is_csv = tokens.document.kind == "csv"
+        return rows_named(question, [(page, tokens.texts[page]) for page in sorted(pages)], is_csv=is_csv)
+
+    def find(
+        self,
+        question: str,
+        max_tokens: int,
+        earlier: str = "",
+        attention: Weights | None = None,
+        rows: Sequence[Row] = (),
+    ) -> Bounds:
         """The passages that a question is about, in the document's order.
 
         Args:
             max_tokens: of all of them together.
             earlier: the question before this one, which it may speak of.
             attention: of the question to each token of the document; None: not known yet, and words alone find them.
+            rows: that it names; they are there, too.
 
         Returns:
             Tokens [start, stop) of each; none where nothing fits it, or it asks for the whole. Of a place that it names
@@ -77,7 +97,10 @@ class Rereading:
             is_there = np.array([start < last and stop > first for start, stop in self._passages.bounds])
             scores = is_there * (scores + np.linspace(2e-9, 1e-9, scores.size))  # the first ones where none fits
         begin, end = section
-        given = ((begin, min(end, begin + max_tokens)),) if begin < end else ()
+        given: Bounds = [(begin, min(end, begin + max_tokens))] if begin < end else []
+        for row in rows:
+            offset = self._starts[row.page_index]
+            given = with_another(given, *self._tokens_of((offset + row.start, offset + row.stop)))
         found = self._passages.best(scores, max_tokens, self._between.size, given=given) if scores.any() else given
         return [(max(start, first), min(stop, last)) for start, stop in found] if first < last else found
 

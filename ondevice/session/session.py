@@ -36,6 +36,7 @@ from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
 from ondevice.search.passages import Bounds
 from ondevice.search.places import asks_for_whole, asks_which_page, told
+from ondevice.search.tables import Row, told_of
 from ondevice.session.plan import SHORT_TEXT, Plan
 from ondevice.session.rereading import Rereading, Weights
 from ondevice.session.sizing import sized
@@ -210,15 +211,19 @@ class Session:
         if not all(0 <= token < self.context.decoder.parts.vocab_size for token in begun):
             raise PotError("The answer that was to go on is another model's", fix="Ask the question again.")
         generation = generation or self.context.config.generation
-        tokens, fact = self.context.tokens, ""
+        tokens, fact, rows = self.context.tokens, "", list[Row]()
         if tokens.keeps_text:
             fact = told(question, tokens.texts, tokens.document.name, tokens.document.unit, tokens.num_pages)
-        prompt = with_history(self.context.chat, fact + question, history, self._prompt_tokens(generation))
+            if generation.num_passage_tokens and not (fact or self._names_place(question)):
+                rows = self._again.rows_named(question)
+        asked = f"{fact}{told_of(rows, question)}{question}"
+        prompt = with_history(self.context.chat, asked, history, self._prompt_tokens(generation))
         prompt = replace(prompt, begun=tuple(begun), told=fact)
         earlier = history[-1].question if prompt.history.num_remembered else ""
         attention = self._attention(question, prompt, generation)
         clock.book("look")
-        found = self._passages(question, generation, len(prompt.ids) + len(prompt.begun), earlier, attention)
+        num_asked = len(prompt.ids) + len(prompt.begun)
+        found = self._passages(question, generation, num_asked, earlier, attention, rows)
         clock.book("search")
         yield from self.answer(question, prompt, generation, attempt, clock, found)
 
@@ -301,6 +306,7 @@ class Session:
         num_asked: int = 0,
         earlier: str = "",
         attention: Weights | None = None,
+        rows: Sequence[Row] = (),
     ) -> Bounds:
         """The passages that a question of `num_asked` tokens is answered from; none if that is the pot."""
         if not generation.num_passage_tokens or not self.context.tokens.keeps_text:
@@ -309,7 +315,7 @@ class Session:
             return ()
         loaded, chat = self.context.loaded, self.context.chat
         room = loaded.max_positions - len(chat.prefix) - num_asked - generation.max_new_tokens
-        return self._again.find(question, min(generation.num_passage_tokens, room), earlier, attention)
+        return self._again.find(question, min(generation.num_passage_tokens, room), earlier, attention, rows)
 
     def _judgement(
         self, question: str, prompt: Prompt, generation: GenerationConfig, *, is_from_passages: bool

@@ -406,3 +406,32 @@ def test_an_answer_from_passages_goes_on_after_it_was_cut() -> None:
     assert len(whole) > 4
     rest = [event.token_id for event in session.ask(QUESTION, begun=whole[:4]) if isinstance(event, AnswerToken)]
     assert whole[4:] == rest[: len(whole) - 4]
+
+
+TABLE = "Lamp | Oil | Wicks\n" + "".join(f"L-{i} | {i * 7} | {i * 3}\n" for i in range(20, 40))
+
+
+def test_a_row_that_the_question_names_comes_back_and_is_told() -> None:
+    pages = (PAGES[0], TABLE, PAGES[1])
+    session = session_of(generation=plain_generation(max_new_tokens=12, num_passage_tokens=60))
+    list(session.read(document(pages)))
+    question = "How much oil does L-33 burn?"
+    recalled = finished(session.ask(question))[1]
+    assert recalled is not None
+    start = len(pages[0]) + TABLE.index("L-33")
+    assert any(first <= start and start + len("L-33 | 231 | 99\n") <= last for first, last in recalled.tokens.tolist())
+    told = "(In a table: Lamp: L-33; Oil: 231.) "
+    alone = session_of(generation=plain_generation(max_new_tokens=12, num_passage_tokens=60))
+    list(alone.read(document(pages)))
+    prompt = with_history(alone.context.chat, told + question, (), 200)
+    passages = [tuple(bounds) for bounds in recalled.tokens.tolist()]
+    expected = finished(alone.answer(question, prompt, alone.context.config.generation, passages=passages))[0]
+    assert finished(session.ask(question))[0].text == expected.text
+
+
+def test_no_row_is_told_where_passages_are_off() -> None:
+    session, question = session_of(generation=plain_generation(max_new_tokens=12)), "How much oil does L-33 burn?"
+    list(session.read(document((TABLE,))))
+    prompt = with_history(session.context.chat, question, (), 200)
+    expected = finished(session.answer(question, prompt, session.context.config.generation))[0]
+    assert finished(session.ask(question))[0].text == expected.text

@@ -1,0 +1,178 @@
+"""Rows of tables that a question names, each cell with the name of its column.
+
+A small reader that has to count columns takes the figure beside the right one.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from ondevice.search.bm25 import terms
+
+_MOST_ROWS = 8  # that a question names; one with more is about none of them
+_MOST_CHARS = 1_200  # of all of them
+_MOST_LINES = 2_000  # of one table that are looked at
+_NEAR = 0.6  # of the best row's score: others with as much are meant, too
+_LONGEST_LABEL = 40  # characters of a line between two rows, which names the rows beside it
+_DELIMITERS = ",;\t|"
+_FIGURE = re.compile(r"[^\w]*\d[\d.,:/%\s^{}*-]*[^\w]*")
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_RULE = re.compile(r"[\s|:+=-]*")
+_USUAL = re.compile(
+    r"[^\W\d]|of|in|on|at|to|by|is|it|an|as|or|no|be|do|the|and|for|are|was|were|has|had|have|did|does|its|that|this|with|from"
+    r"|into|which|when|what|where|who|whom|whose|why|how|many|much|will|would|can|could|there|their|they|than|then|also"
+    r"|about|more|any|all|not|you|me|tell|give|answer|few|words?|table|row|column|value|der|die|das|wie|viele?|und|von"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a table: its page and characters [start, stop) there, its cells, and the names of their columns."""
+
+    page_index: int
+    start: int
+    stop: int
+    cells: tuple[str, ...]
+    names: tuple[str, ...]
+
+    def told(self, asked: set[str]) -> str:
+        """Names and cells; only the columns whose names are asked for, and those before the figures, if there are any.
+
+        Args:
+            asked: terms of the question.
+        """
+        columns = [at for at, cell in enumerate(self.cells) if cell]
+        known = [at for at in columns if _is_asked(self.cells[at], asked)]
+        wanted = [at for at in columns if _is_asked(self.names[at], asked) and at not in known]
+        first = next((at for at in columns if _FIGURE.fullmatch(self.cells[at])), len(self.cells))
+        if any(at >= first for at in wanted):
+            columns = [at for at in columns if at < first or at in known or at in wanted]
+        return "; ".join(f"{self.names[at]}: {self.cells[at]}".removeprefix(": ") for at in columns) + "."
+
+
+def told_of(rows: Sequence[Row], question: str) -> str:
+    """A sentence for the question with the rows that it names, as many as are read quickly; "" if none."""
+    told = ""
+    for line in (f"{row.told({*terms(question)})} " for row in rows):
+        told += line if len(told) + len(line) <= _MOST_CHARS else ""
+    return f"(In a table: {told.rstrip()}) " if told else ""
+
+
+def rows_named(question: str, pages: Sequence[tuple[int, str]], *, is_csv: bool = False) -> list[Row]:
+    """The rows of tables that a question names by their cells, in the order of the text; none where they are many.
+
+    Args:
+        pages: indices and texts of those in which they may stand.
+        is_csv: the texts are tables whose cells commas or other marks part.
+    """
+    asked = list(terms(question))
+    rows = [row for index, text in pages for row in _rows(index, text, is_csv)]
+    if not rows:
+        return []
+    hits = _hits(rows, asked)
+    held_by = Counter(one for hit in hits for one in hit)
+    scores, best = list[float](), dict[str, float]()
+    for row, hit in zip(rows, hits, strict=True):
+        num_columns = len(_own_terms(" ".join(row.names)) & {*asked})
+        is_meant = bool(hit) and (num_columns > 0 or len(hit) > 1)
+        scores.append(is_meant * (sum(math.log(1 + len(rows) / held_by[one]) for one in hit) + num_columns))
+        best |= {one: max(scores[-1], best.get(one, 0.0)) for one in hit}
+    least = max(_NEAR * max(scores), 1e-9)
+    at = [i for i, score in enumerate(scores) if score >= least and any(score >= best[one] for one in hits[i])]
+    return [rows[i] for i in at] if len(at) <= _MOST_ROWS else []
+
+
+def _hits(rows: Sequence[Row], asked: list[str]) -> list[set[str]]:
+    """Of each row the cells that stand in the question as a whole, and of its other words those that a cell has."""
+    cells = [[" ".join(terms(cell)) for cell in row.cells] for row in rows]
+    spoken = f" {' '.join(asked)} "
+    named = {term for row in rows for name in row.names for term in terms(name)}
+    whole = {cell for row in cells for cell in row if f" {cell} " in spoken and _own_terms(cell)}
+    whole -= {cell for cell in whole if cell.isdigit() and cell in named}
+    for cell in sorted(whole, key=len, reverse=True):  # a cell within a longer one is meant where it stands once more
+        whole -= set() if f" {cell} " in spoken else {cell}
+        spoken = spoken.replace(f" {cell} ", "  ")
+    loose = _own_terms(spoken) - named
+    short = [{term for cell in row if len(cell) <= 2 * _LONGEST_LABEL for term in cell.split()} for row in cells]
+    return [(whole & {*row}) | (loose & words) for row, words in zip(cells, short, strict=True)]
+
+
+def _is_asked(text: str, asked: set[str]) -> bool:
+    return bool(_own_terms(text)) and _own_terms(text) <= asked
+
+
+def _own_terms(name: str) -> set[str]:
+    return {term for term in terms(name) if not _USUAL.fullmatch(term)}
+
+
+def _rows(index: int, text: str, is_csv: bool) -> Iterator[Row]:
+    """The rows of all tables of a page that have names above their columns."""
+    if "|" not in text and not is_csv:
+        return
+    lines: list[tuple[int, int, list[str]]] = []
+    mark = max(_DELIMITERS, key=text.partition("\n")[0].count) if is_csv else "|"
+    for match in re.finditer(r"[^\n]+(?:\n|\Z)|\n", text):
+        cells = _cells(match[0].rstrip("\n"), mark)
+        above = lines[-1][2] if lines else []
+        if len(cells) > len(above) and any(map(_is_figure, above)) and not any(map(_is_figure, cells)):
+            yield from _with_names(index, lines)  # the head of another table
+            lines = []
+        if len(cells) > 1:
+            lines.append((*match.span(), cells))
+        elif not 0 < len(match[0].strip()) <= _LONGEST_LABEL:
+            yield from _with_names(index, lines)
+            lines = []
+    yield from _with_names(index, lines)
+
+
+def _cells(line: str, mark: str) -> list[str]:
+    if mark not in line:
+        return []
+    if mark != "|":
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=mark), [])]
+    if line.startswith("|"):  # as in Markdown
+        line = "" if _RULE.fullmatch(line) else line.strip()[1:].removesuffix("|")
+    return [cell.strip() for cell in line.split("|")]
+
+
+def _is_figure(cell: str) -> bool:
+    return bool(_FIGURE.fullmatch(cell)) and not _YEAR.fullmatch(cell)
+
+
+def _with_names(index: int, lines: list[tuple[int, int, list[str]]]) -> Iterator[Row]:
+    """The rows below the names of their columns; none where a table has no such names."""
+    head: list[list[str]] = []
+    for _, _, cells in lines[:3]:
+        is_fuller = bool(head) and "" in head[-1][1:] and sum(map(bool, cells)) > sum(map(bool, head[-1]))
+        if any(map(_is_figure, cells)) or (head and cells[0] and (head[-1][0] or not is_fuller)):
+            break
+        head.append(cells)
+    if not head:
+        return
+    width = max(map(len, head))
+    head = [cells + [""] * (width - len(cells)) for cells in head]
+    for upper, lower in zip(head[-2::-1], head[:0:-1], strict=True):
+        _spread(upper, lower)
+    names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in zip(*head, strict=True))
+    for start, stop, cells in islice(lines, len(head), _MOST_LINES):
+        if len(cells) <= width:
+            yield Row(index, start, stop, (*cells, *[""] * (width - len(cells))), names)
+
+
+def _spread(upper: list[str], lower: list[str]) -> None:
+    """Tell a name in all columns that it stands in the middle of, none of whose own names are the same."""
+    over: dict[int, list[int]] = {at: [] for at, name in enumerate(upper) if name and lower[at]}
+    for column, name in enumerate(lower[1:], 1):
+        if name and over:
+            nearest = min(over, key=lambda at: abs(at - column))
+            is_again = name in [lower[at] for at in over[nearest]]
+            over[next((at for at in over if at > nearest), nearest) if is_again else nearest].append(column)
+    for at, columns in over.items():
+        if columns and abs(sum(columns) / len(columns) - at) <= 1 / 2:
+            upper[columns[0] : columns[-1] + 1] = [upper[at]] * (columns[-1] + 1 - columns[0])

@@ -1,0 +1,96 @@
+"""Rows of tables that a question names: which, and how they are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from ondevice.search.tables import rows_named, told_of
+
+HARVEST = """The orchards report what they picked, in tonnes, and which kinds they will plant.
+Orchard | Keeper |  | 2024 |  |  | 2025 |
+ |  | Apples | Pears | Plums | Apples | Pears | Plums
+North | Ida | 10 | 11 | 12 | 13 | 14 | 15
+North + Mill | Ole | 20 | 21 | 22 | 23 | 24 | 25
+Mill
+Mill | Ida | 30 | 31 | 32 | 33 | 34 | 35
+Table 1: what was picked in two years in each of the orchards.
+"""
+
+
+def told(question: str, *texts: str, is_csv: bool = False) -> str:
+    return told_of(rows_named(question, list(enumerate(texts or (HARVEST,))), is_csv=is_csv), question)
+
+
+def test_a_row_is_told_with_the_names_of_the_columns_that_are_asked_for() -> None:
+    assert told("How many pears did North pick in 2025?") == (
+        "(In a table: Orchard: North; Keeper: Ida; 2025 Pears: 14.) "
+    )
+
+
+def test_without_a_column_in_the_question_all_columns_are_told() -> None:
+    assert told("What is known of the keeper Ole of North + Mill?") == (
+        "(In a table: Orchard: North + Mill; Keeper: Ole; 2024 Apples: 20; 2024 Pears: 21; 2024 Plums: 22; "
+        "2025 Apples: 23; 2025 Pears: 24; 2025 Plums: 25.) "
+    )
+
+
+def test_two_rows_are_compared() -> None:
+    assert told("Which picked more plums in 2024, North or Mill?").count("2024 Plums") == 2
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What is the North?",  # one cell, and no column
+        "How many cherries were picked?",
+        "When were the plums planted?",
+    ],
+)
+def test_a_question_about_no_row_is_told_none(question: str) -> None:
+    assert not told(question)
+
+
+def test_more_rows_than_a_few_are_none() -> None:
+    rows = "".join(f"Visby | {day} | {day * 3}\n" for day in range(1, 30))
+    assert not told("How much rain fell in Visby?", f"Town | Day | Rain\n{rows}")
+    assert told("How much rain fell in Visby on 7?", f"Town | Day | Rain\n{rows}") == (
+        "(In a table: Town: Visby; Day: 7; Rain: 21.) "
+    )
+
+
+def test_tables_without_names_above_their_columns_are_left_alone() -> None:
+    assert not told("What did North pick in 2025?", "North | 2 | 3\nMill | 4 | 5\n")
+
+
+def test_two_tables_in_a_row_have_names_of_their_own() -> None:
+    text = "Lamp | Height\nKlinte | 12\nVisby | 30\nLamp | Keeper | Oil\nKlinte | Ida | 7\nVisby | Ole | 8\n"
+    assert told("How much oil does the lamp of Visby burn?", text) == "(In a table: Lamp: Visby; Keeper: Ole; Oil: 8.) "
+    assert told("What height has the lamp of Visby?", text) == "(In a table: Lamp: Visby; Height: 30.) "
+
+
+def test_names_in_an_uneven_number_of_columns() -> None:
+    text = " | Size |  |  | Weight |\n | length | width | height | net | gross\nBox | 1 | 2 | 3 | 4 | 5\n"
+    assert told("What is the gross weight of the box?", text) == "(In a table: Box; Weight gross: 5.) "
+    assert told("What is the height of the box?", text).endswith("Weight net: 4; Weight gross: 5.) ")
+
+
+def test_tables_of_text() -> None:
+    text = " | Norway | Chile\nCapital | Oslo | Santiago\nCoast | long |\n"
+    assert told("What is the capital of Chile?", text) == "(In a table: Capital; Norway: Oslo; Chile: Santiago.) "
+
+
+def test_markdown_and_commas() -> None:
+    text = "| Pump | Flow | Price |\n|---|:-:|---|\n| P-1 | 20 | 300 |\n| P-2 | 25 | 350 |\n"
+    assert told("What is the price of the pump P-2?", text) == "(In a table: Pump: P-2; Price: 350.) "
+    text = 'pump,flow,price\nP-1,20,"1,300"\nP-2,25,"1,350"\n'
+    assert told("What is the price of the pump P-2?", text, is_csv=True) == "(In a table: pump: P-2; price: 1,350.) "
+
+
+def test_rows_have_their_place() -> None:
+    (row,) = rows_named("How many pears did Ole pick in 2025 in North + Mill?", [(3, HARVEST)])
+    assert (row.page_index, HARVEST[row.start : row.stop]) == (3, "North + Mill | Ole | 20 | 21 | 22 | 23 | 24 | 25\n")
+
+
+def test_no_more_is_told_than_is_read_quickly() -> None:
+    text = "Name | Note\n" + "".join(f"Ida {i} | {'word ' * 60}\n" for i in range(6))
+    assert 600 < len(told("What note is there of Ida?", text)) < 1_300
