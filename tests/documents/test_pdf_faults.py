@@ -302,6 +302,12 @@ def test_a_table_far_below_another_has_columns_of_its_own(tmp_path) -> None:
     assert text_of(tmp_path, drawn(rows | other)).endswith("Item 658 | wood\nPort | May | June\nVisby | 1 | 2\n")
 
 
+def test_sentences_that_are_set_wide_are_no_table(tmp_path) -> None:
+    lines = ["Otherwise you may add users to the group", "by which a lamp may be lit well"]
+    rows = {700 - 14 * i: dict(zip(range(40, 600, 70), line.split(), strict=True)) for i, line in enumerate(lines)}
+    assert "|" not in text_of(tmp_path, drawn(rows))
+
+
 @pytest.mark.parametrize("mark", [r"\225", "1.", "(a)"])
 def test_the_marks_of_a_list_are_no_column(tmp_path, mark: str) -> None:
     content = b"".join(at(60, y, mark) + at(90, y, "Trim the wick") for y in (700, 685))

@@ -15,6 +15,7 @@ _NEXT_LINE = 2.2  # of the size: a lone line further below belongs to no column 
 _GAP = 0.3  # of the size, at least, between two columns
 _APART = 0.5  # of the size: words further apart than this may be cells of two columns
 _MOST_ROWS, _MOST_COLUMNS = 200, 60  # of one table
+_MOST_PROSE, _MOST_LOWER = 4, 0.6  # columns of text; of the cells of a table: those that begin with a small letter
 _MOST_CELL_WORDS, _FEWEST_FIGURES = 4, 0.2  # of a table's cells, on average: words, and cells of figures alone
 
 Columns = list[tuple[float, float]]
@@ -147,6 +148,8 @@ def _in_columns(rows: list[Line]) -> Block | None:
     full = [line for line in rows if len(line.cells) > 1]
     if len(full) < 2:
         return None
+    if _is_stretched(full):
+        return None
     columns = _columns(full)
     is_prose = _is_prose(rows, columns)
     if not is_prose:
@@ -226,7 +229,7 @@ def _column(columns: Columns, left: float, right: float) -> int:
 
 def _is_prose(lines: list[Line], columns: Columns) -> bool:
     """True if the columns hold sentences that go on from line to line, not the cells of a table."""
-    if not 1 < len(columns) <= 4:
+    if not 1 < len(columns) <= _MOST_PROSE:
         return False
     by_column: list[list[str]] = [[] for _ in columns]
     for line in lines:
@@ -236,6 +239,13 @@ def _is_prose(lines: list[Line], columns: Columns) -> bool:
     firsts = [text[0] for texts in by_column for text in texts[1:] if text[0].isalpha()]
     later = sum(len(texts) - 1 for texts in by_column if texts)
     return min(words) >= 3 and sum(map(str.islower, firsts)) >= 0.3 * max(later, 1)
+
+
+def _is_stretched(lines: list[Line]) -> bool:
+    """True if the cells are the words of sentences, set wide apart so that their lines are full."""
+    cells = [text for line in lines for text, _, _ in line.cells]
+    num_lower = sum(text[:1].islower() for text in cells)
+    return len(cells) > _MOST_PROSE * len(lines) and num_lower > _MOST_LOWER * len(cells)
 
 
 def is_alike(columns: Columns, block: Block) -> bool:
