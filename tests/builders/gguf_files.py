@@ -1,9 +1,8 @@
-"""A tiny Llama, or another tiny model, as a GGUF file with SmolLM2's kind of tokenizer, and a wheel that carries it."""
+"""A tiny Llama, or another tiny model, as a GGUF file with SmolLM2's kind of tokenizer."""
 
 from __future__ import annotations
 
 import itertools
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import torch
 from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter, get_tensor_name_map
 from gguf.quants import quantize
 
-from ondevice.model.loading import wheel
 from tests.builders.models import CHAT_TEMPLATE, byte_letter
 
 HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, HEAD_DIM, LAYERS = 64, 96, 4, 2, 16, 2
@@ -130,15 +128,6 @@ def _written(writer: GGUFWriter, path: Path) -> Path:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
-
-
-def write_wheel(folder: Path) -> Path:
-    """A zip of the right name with the GGUF at the right place; its checksums are its own."""
-    gguf = write_gguf(folder / "model.gguf")
-    path = folder / wheel.WHEEL_NAME
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.write(gguf, wheel.GGUF_MEMBER)
     return path
 
 

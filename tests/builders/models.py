@@ -211,7 +211,7 @@ def byte_letter(byte: int) -> str:
 
 @functools.cache
 def default_model() -> LoadedModel:
-    """The embedded default model on the CPU in float32, loaded once per test run; fetched on the very first."""
+    """The smallest model on the CPU in float32, loaded once per test run; fetched on the very first."""
     return load_model(device="cpu", dtype="float32")
 
 

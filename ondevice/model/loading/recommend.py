@@ -35,7 +35,7 @@ class Recommendation:
     @property
     def why(self) -> str:
         """One sentence without a full stop."""
-        if self.model.file or self.model is SMOLLM2:
+        if self.model.sha256:
             form = "as stored"
         elif self.quantization == "4bit":
             form = "in 4 bits"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ondevice.errors import ModelError
-from ondevice.model.loading import cache_folder, embedded, hub, model_file
+from ondevice.model.loading import cache_folder, hub, model_file
 from ondevice.model.loading.cache_folder import models_dir
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
 from ondevice.model.loading.kept_tiles import drop_tiles
@@ -16,11 +16,7 @@ from ondevice.model.loading.recommend import Recommendation
 
 def stored(row: CatalogueModel) -> Path | None:
     """The folder or file of a model; None: it is not here, or not whole."""
-    if row is SMOLLM2:
-        return embedded.cached_embedded()
-    if row.file:
-        return model_file.cached_file(row)
-    return hub.cached(row.repository)
+    return model_file.cached_file(row) if row.sha256 else hub.cached(row.repository)
 
 
 def choices(suited: Iterable[Recommendation]) -> list[Recommendation]:
@@ -33,8 +29,8 @@ def choices(suited: Iterable[Recommendation]) -> list[Recommendation]:
 
 def require_readable(row: CatalogueModel) -> None:
     """Refuse a model that lies here and may not be read by this user: it is not missing; raises ModelError."""
-    if row is SMOLLM2 or row.file:
-        cache_folder.require_readable(embedded.FOLDER if row is SMOLLM2 else row.name, row.title)
+    if row.sha256:
+        cache_folder.require_readable(model_file.folder_name(row), row.title)
 
 
 def ensure(row: CatalogueModel, on_progress: Progress, *, verify: bool = False) -> Path:
@@ -47,9 +43,7 @@ def ensure(row: CatalogueModel, on_progress: Progress, *, verify: bool = False) 
         ModelError: it cannot be had, read or written.
     """
     require_readable(row)
-    if row is SMOLLM2:
-        return embedded.ensure_embedded(on_progress, verify=verify)
-    if row.file:
+    if row.sha256:
         return model_file.ensure_file(row, on_progress, verify=verify)
     return hub.fetch(row.repository, on_progress, verify=verify)
 
@@ -60,10 +54,8 @@ def remove(row: CatalogueModel) -> int:
     Raises:
         ModelError: it lies where nothing is deleted, and nowhere else.
     """
-    if row is SMOLLM2:
-        freed = embedded.remove_embedded()
-    elif row.file:
-        file = model_file.cached_file(row)
+    if row.sha256:
+        file = model_file.cached_file(row) if row.file else None
         tiles = 0 if file is None or is_given(file) else drop_tiles(file)
         freed = tiles + model_file.remove_file(row)
     else:

