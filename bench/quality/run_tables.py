@@ -64,9 +64,10 @@ _SUBJECTS: tuple[tuple[str, Sequence[str], Sequence[str], Sequence[str]], ...] =
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One cell that was asked for: the number of the table and the question, and for each contender if it is right."""
+    """One cell that was asked for, and for each contender if it is right; `number` counts the questions to a table."""
 
     table: int
+    number: int
     question: str
     cell: str
     is_right: dict[str, bool]
@@ -130,7 +131,7 @@ def run_tables(engine: Engine, num_tables: int, num_questions: int) -> Iterator[
         read = yield from _reading(engine, table.as_read())
         labelled = yield from _reading(engine, table.in_cells())
         cells = [(at, column) for at in range(len(table.rows)) for column in range(len(table.names))]
-        for at, column in chance.sample(cells, num_questions):
+        for asked, (at, column) in enumerate(chance.sample(cells, num_questions)):
             name, cell = table.rows[at][0], table.rows[at][column + 1]
             question = f"What is the {table.names[column]} of {name}?"
             answers: dict[str, Callable[[], Answering]] = {
@@ -141,7 +142,7 @@ def run_tables(engine: Engine, num_tables: int, num_questions: int) -> Iterator[
             is_right: dict[str, bool] = {}
             for contender, ask in answers.items():
                 is_right[contender] = cell in (yield from ask())
-            yield Trial(number, question, cell, is_right)
+            yield Trial(number, asked, question, cell, is_right)
 
 
 def _reading(engine: Engine, table: str) -> Generator[Event, None, Session]:
@@ -160,7 +161,7 @@ def _alone(session: Session, question: str) -> Answering:
 def rows_of(trials: Sequence[Trial]) -> tuple[Row, ...]:
     """A row for each question and contender."""
     return tuple(
-        row(contender, {"table": trial.table, "question": trial.question}, "right cell", "share", [float(is_right)])
+        row(contender, {"table": trial.table, "question": trial.number}, "right cell", "share", [float(is_right)])
         for trial in trials
         for contender, is_right in trial.is_right.items()
     )

@@ -263,7 +263,7 @@ class _Answer:
             sources=self._sources,
             history=self._prompt.history,
             unfounded=unfounded(text, told, texts) if texts else (),
-            citations=check(text, self._question, self._sources.passages, texts),
+            citations=check(text, self._question, self._sources.passages, texts, self._prompt.rows),
             num_before=len(self._prompt.begun),
             undo_bytes=self._undo.peak_bytes,
             stage_seconds=self._stage_seconds(),  # last, when all the rest is done

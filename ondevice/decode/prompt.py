@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ondevice.decode.denial import NOT_THERE
 from ondevice.events import History
 from ondevice.model.chat import ChatParts
+from ondevice.search.tables import Row
 
 _FEWEST = 16  # tokens of an answer that are worth keeping of it
 
@@ -37,12 +38,14 @@ class Prompt:
         begun: tokens of the answer that are written already; it goes on after them.
         history: how much of the conversation is in it.
         told: a sentence before the question, of what is known of the file; "" if none.
+        rows: of tables, that are told before the question.
     """
 
     ids: list[int]
     begun: tuple[int, ...] = ()
     history: History = field(default_factory=History)
     told: str = ""
+    rows: Sequence[Row] = ()
 
 
 def with_history(parts: ChatParts, question: str, turns: Sequence[Turn], max_tokens: int) -> Prompt:

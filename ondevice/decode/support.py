@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from ondevice.decode.passages import sentences
 from ondevice.decode.unfounded import is_first_word
 from ondevice.events import Citation, Source
+from ondevice.search.bm25 import terms
+from ondevice.search.tables import Row
 
 _SUPPORTS = 0.6  # share of a sentence's weight that a passage has
 _FRAME, _ELSEWHERE = 0.7, 0.5  # of the words around what differs: shared with what says otherwise; in another place
@@ -32,11 +34,14 @@ _REPLY = re.compile(r"\s*(?:yes|no|ja|nein|oui|non|sí)\s*[,.:;!]\s*", re.IGNORE
 _Words = list[tuple[str, bool]]  # as they are compared; True: a number or a name, which has to be the same
 
 
-def check(answer: str, question: str, passages: Sequence[Source], texts: Sequence[str]) -> tuple[Citation, ...]:
+def check(
+    answer: str, question: str, passages: Sequence[Source], texts: Sequence[str], rows: Sequence[Row] = ()
+) -> tuple[Citation, ...]:
     """The passage of each sentence of an answer that supports it, or else says otherwise; none for many a sentence.
 
     Args:
         texts: the document's, page by page.
+        rows: of tables, that the model was told.
     """
     if not passages:
         return ()
@@ -45,6 +50,9 @@ def check(answer: str, question: str, passages: Sequence[Source], texts: Sequenc
     parts = [(i, one.text[a:b].strip()) for i, one in enumerate(passages) for a, b in sentences(one.text)]
     for start, stop in sentences(answer):
         said = answer[start:stop].rstrip()
+        if (cited := _by_row(said, start, rows, {*terms(question)}, passages)) is not None:
+            found.append(cited)
+            continue
         shares = [_support(said, asked, one.text, weights) for one in passages]
         best = shares.index(max(shares))
         if shares[best] >= _SUPPORTS:
@@ -111,6 +119,20 @@ def _says_otherwise(said: str, part: str, passage: str, asked: set[str], weights
         return kinds[0] <= kinds[1] and not weights.are_together(odd, frame)
     odd = {term for term in _own_tail(mine, theirs) if weights[term] >= _WEIGHS}
     return bool(odd) and not odd & beside and not weights.are_together(odd, own - odd)
+
+
+def _by_row(said: str, start: int, rows: Sequence[Row], asked: set[str], passages: Sequence[Source]) -> Citation | None:
+    """The row with a figure of a sentence; it says otherwise where another column of it was asked for."""
+    figures = {term for term, _ in _words(said) if term[-1].isdigit()} - asked
+    told = [{term for at in row.columns(asked) for term, _ in _words(row.cells[at])} for row in rows]
+    agrees = any(figures & cells for cells in told)
+    for row, cells in zip(rows, told, strict=True):
+        others = {term for cell in row.cells for term, _ in _words(cell)} - cells
+        beside = (i for i, one in enumerate(passages) if any(row.cells[at] in one.text for at in row.columns(asked)))
+        at = next(beside, None)
+        if figures & (cells if agrees else others) and at is not None:
+            return Citation(start + len(said), at, row.told(asked), agrees)
+    return None
 
 
 def _own_tail(mine: _Words, theirs: _Words) -> list[str]:

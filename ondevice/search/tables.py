@@ -41,8 +41,8 @@ class Row:
     cells: tuple[str, ...]
     names: tuple[str, ...]
 
-    def told(self, asked: set[str]) -> str:
-        """Names and cells; only the columns whose names are asked for, and those before the figures, if there are any.
+    def columns(self, asked: set[str]) -> list[int]:
+        """The columns that are told: those whose names are asked for, and those before the figures, or else all.
 
         Args:
             asked: terms of the question.
@@ -51,9 +51,12 @@ class Row:
         known = [at for at in columns if _is_asked(self.cells[at], asked)]
         wanted = [at for at in columns if _is_asked(self.names[at], asked) and at not in known]
         first = next((at for at in columns if _FIGURE.fullmatch(self.cells[at])), len(self.cells))
-        if any(at >= first for at in wanted):
-            columns = [at for at in columns if at < first or at in known or at in wanted]
-        return "; ".join(f"{self.names[at]}: {self.cells[at]}".removeprefix(": ") for at in columns) + "."
+        is_chosen = any(at >= first for at in wanted)
+        return [at for at in columns if not is_chosen or at < first or at in known or at in wanted]
+
+    def told(self, asked: set[str]) -> str:
+        """Names and cells of those columns."""
+        return "; ".join(f"{self.names[at]}: {self.cells[at]}".removeprefix(": ") for at in self.columns(asked)) + "."
 
 
 def told_of(rows: Sequence[Row], question: str) -> str:

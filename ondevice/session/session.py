@@ -218,7 +218,7 @@ class Session:
                 rows = self._again.rows_named(question)
         asked = f"{fact}{told_of(rows, question)}{question}"
         prompt = with_history(self.context.chat, asked, history, self._prompt_tokens(generation))
-        prompt = replace(prompt, begun=tuple(begun), told=fact)
+        prompt = replace(prompt, begun=tuple(begun), told=fact, rows=rows)
         earlier = history[-1].question if prompt.history.num_remembered else ""
         attention = self._attention(question, prompt, generation)
         clock.book("look")

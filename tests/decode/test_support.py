@@ -4,6 +4,7 @@ import pytest
 
 from ondevice.decode.support import check
 from ondevice.events import Source
+from ondevice.search.tables import Row
 
 TEXT = (
     "The lens of 1886 has 224 prisms. It was repaired once, in 1931, by a watchmaker of Bergen. "
@@ -84,3 +85,29 @@ def test_every_sentence_has_its_own_and_ends_where_its_number_goes() -> None:
     assert [answer[: one.stop].rsplit(" ", 1)[-1] for one in (first, second)] == ["prisms.", "cabin."]
     assert second.text == "Pets are not allowed in the cabin."
     assert check(answer, "What?", (), TEXT) == ()
+
+
+ROWS = [
+    Row(0, 0, 0, ("Klinte", "12.5", "1,300", "7"), ("Lamp", "Height", "Oil", "Wicks")),
+    Row(0, 0, 0, ("Visby", "14.5", "1,500", "9"), ("Lamp", "Height", "Oil", "Wicks")),
+]
+TABLE = Source(
+    "Lamp | Height | Oil | Wicks Klinte | 12.5 | 1,300 | 7 Visby | 14.5 | 1,500 | 9", 1, 0, 1, 0, 1, 0.4, 0.1
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("The lamp of Klinte burns 1300.", ("Lamp: Klinte; Oil: 1,300.", True)),
+        ("Klinte burns 1,300 and Visby 1,500.", ("Lamp: Klinte; Oil: 1,300.", True)),
+        ("It burns 12.5.", ("Lamp: Klinte; Oil: 1,300.", False)),
+        ("It burns 9.", ("Lamp: Visby; Oil: 1,500.", False)),
+        ("It burns much.", None),
+    ],
+)
+def test_a_figure_of_another_column_is_said_otherwise(answer: str, expected: tuple[str, bool] | None) -> None:
+    question = "How much oil do the lamps of Klinte and Visby burn?"
+    cited = check(answer, question, [SOURCES[1], TABLE], TEXT, ROWS)
+    assert [(one.passage, one.text, one.agrees) for one in cited] == ([(1, *expected)] if expected else [])
+    assert not [one for one in check(answer, question, [SOURCES[1]], TEXT, ROWS) if "Lamp" in one.text]

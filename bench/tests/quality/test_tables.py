@@ -44,13 +44,13 @@ def test_every_question_is_answered_in_three_ways() -> None:
     config = tables_config(plain_config(pot=POT, generation=plain_generation(num_passage_tokens=64)))
     engine = Engine(tiny_loaded(max_positions=8192), config)
     trials = [item for item in run_tables(engine, 1, 2) if isinstance(item, Trial)]
-    assert [trial.table for trial in trials] == [0, 0]
+    assert [(trial.table, trial.number) for trial in trials] == [(0, 0), (0, 1)]
     assert all(tuple(trial.is_right) == (PRODUCT, ALONE, IN_CELLS) for trial in trials)
     assert len(rows_of(trials)) == 6
 
 
 def test_the_gain_is_over_the_table_as_it_is_read() -> None:
-    trials = [Trial(0, str(i), "1", {PRODUCT: True, ALONE: i < 2, IN_CELLS: i < 4}) for i in range(8)]
+    trials = [Trial(0, i, "?", "1", {PRODUCT: True, ALONE: i < 2, IN_CELLS: i < 4}) for i in range(8)]
     summary = summary_of(trials)
     assert summary["right_cells"] == 1
     assert (summary["right_cells_as_read"], summary["right_cells_named"]) == (0.25, 0.5)
