@@ -42,14 +42,15 @@ class Row:
     names: tuple[str, ...]
 
     def columns(self, asked: set[str]) -> list[int]:
-        """The columns that are told: those whose names are asked for, and those before the figures, or else all.
+        """The columns that are told: those asked for, those with its words, and those before the figures, or else all.
 
         Args:
             asked: terms of the question.
         """
         columns = [at for at, cell in enumerate(self.cells) if cell]
-        known = [at for at in columns if _is_asked(self.cells[at], asked)]
-        wanted = [at for at in columns if _is_asked(self.names[at], asked) and at not in known]
+        words = [set() if _is_figure(cell) and not {*terms(cell)} <= asked else _own_terms(cell) for cell in self.cells]
+        known = [at for at in columns if words[at] & asked]
+        wanted = [at for at in columns if set() < _own_terms(self.names[at]) <= asked and at not in known]
         first = next((at for at in columns if _FIGURE.fullmatch(self.cells[at])), len(self.cells))
         is_chosen = any(at >= first for at in wanted)
         return [at for at in columns if not is_chosen or at < first or at in known or at in wanted]
@@ -96,7 +97,7 @@ def _hits(rows: Sequence[Row], asked: list[str]) -> list[set[str]]:
     cells = [[" ".join(terms(cell)) for cell in row.cells] for row in rows]
     spoken = f" {' '.join(asked)} "
     named = {term for row in rows for name in row.names for term in terms(name)}
-    whole = {cell for row in cells for cell in row if f" {cell} " in spoken and _own_terms(cell)}
+    whole = {cell for row in cells for cell in row if f" {cell} " in spoken and (_own_terms(cell) or " " in cell)}
     whole -= {cell for cell in whole if cell.isdigit() and cell in named}
     for cell in sorted(whole, key=len, reverse=True):  # a cell within a longer one is meant where it stands once more
         whole -= set() if f" {cell} " in spoken else {cell}
@@ -104,10 +105,6 @@ def _hits(rows: Sequence[Row], asked: list[str]) -> list[set[str]]:
     loose = _own_terms(spoken) - named
     short = [{term for cell in row if len(cell) <= 2 * _LONGEST_LABEL for term in cell.split()} for row in cells]
     return [(whole & {*row}) | (loose & words) for row, words in zip(cells, short, strict=True)]
-
-
-def _is_asked(text: str, asked: set[str]) -> bool:
-    return bool(_own_terms(text)) and _own_terms(text) <= asked
 
 
 def _own_terms(name: str) -> set[str]:

@@ -86,6 +86,18 @@ def test_markdown_and_commas() -> None:
     assert told("What is the price of the pump P-2?", text, is_csv=True) == "(In a table: pump: P-2; price: 1,350.) "
 
 
+def test_what_a_row_is_called_is_told_with_it() -> None:
+    rows = "1/2/2015 | AT&T, Inc. | San Ramon | 219\n3/2/2015 | Brel, Inc. | San Ramon | 102\n"
+    text = f"Date | Company | Town | Staff\n{rows}"
+    assert told("When did the staff of Brel in San Ramon go?", text) == (
+        "(In a table: Company: Brel, Inc.; Town: San Ramon; Staff: 102.) "
+    )
+    text = text.replace(", Inc.", "")
+    assert told("How many went at AT&T in San Ramon?", text) == (
+        "(In a table: Date: 1/2/2015; Company: AT&T; Town: San Ramon; Staff: 219.) "
+    )
+
+
 def test_rows_have_their_place() -> None:
     (row,) = rows_named("How many pears did Ole pick in 2025 in North + Mill?", [(3, HARVEST)])
     assert (row.page_index, HARVEST[row.start : row.stop]) == (3, "North + Mill | Ole | 20 | 21 | 22 | 23 | 24 | 25\n")
