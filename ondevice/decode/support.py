@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from ondevice.decode.passages import sentences
 from ondevice.decode.unfounded import is_first_word
 from ondevice.events import Citation, Source
-from ondevice.search.bm25 import terms
-from ondevice.search.tables import Row
+from ondevice.search.tables import Row, words_of
 
 _SUPPORTS = 0.6  # share of a sentence's weight that a passage has
 _FRAME, _ELSEWHERE = 0.7, 0.5  # of the words around what differs: shared with what says otherwise; in another place
@@ -50,7 +49,7 @@ def check(
     parts = [(i, one.text[a:b].strip()) for i, one in enumerate(passages) for a, b in sentences(one.text)]
     for start, stop in sentences(answer):
         said = answer[start:stop].rstrip()
-        if (cited := _by_row(said, start, rows, {*terms(question)}, passages)) is not None:
+        if (cited := _by_row(said, start, rows, {*words_of(question)}, passages)) is not None:
             found.append(cited)
             continue
         shares = [_support(said, asked, one.text, weights) for one in passages]

@@ -24,6 +24,7 @@ _DELIMITERS = ",;\t|"
 _FIGURE = re.compile(r"[^\w]*\d[\d.,:/%\s^{}*-]*[^\w]*")
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _RULE = re.compile(r"[\s|:+=-]*")
+_ENDING = re.compile(r"(?<=[^\W\d]{4})(?:ings?|ed|es|(?<!s)s|e)$")
 _USUAL = re.compile(
     r"[^\W\d]|of|in|on|at|to|by|is|it|an|as|or|no|be|do|the|and|for|are|was|were|has|had|have|did|does|its|that|this|with|from"
     r"|into|which|when|what|where|who|whom|whose|why|how|many|much|will|would|can|could|there|their|they|than|then|also"
@@ -45,12 +46,15 @@ class Row:
         """The columns that are told: those asked for, those with its words, and those before the figures, or else all.
 
         Args:
-            asked: terms of the question.
+            asked: words of the question.
         """
         columns = [at for at, cell in enumerate(self.cells) if cell]
-        words = [set() if _is_figure(cell) and not {*terms(cell)} <= asked else _own_terms(cell) for cell in self.cells]
+        words = [
+            set() if _is_figure(cell) and not {*words_of(cell)} <= asked else _own_words(cell) for cell in self.cells
+        ]
         known = [at for at in columns if words[at] & asked]
-        wanted = [at for at in columns if set() < _own_terms(self.names[at]) <= asked and at not in known]
+        names = [name or self.names[at - 1] for at, name in enumerate(self.names)]  # some stand over two columns
+        wanted = [at for at in columns if set() < _own_words(names[at]) <= asked and at not in known]
         first = next((at for at in columns if _FIGURE.fullmatch(self.cells[at])), len(self.cells))
         is_chosen = any(at >= first for at in wanted)
         return [at for at in columns if not is_chosen or at < first or at in known or at in wanted]
@@ -63,7 +67,7 @@ class Row:
 def told_of(rows: Sequence[Row], question: str) -> str:
     """A sentence for the question with the rows that it names, as many as are read quickly; "" if none."""
     told = ""
-    for line in (f"{row.told({*terms(question)})} " for row in rows):
+    for line in (f"{row.told({*words_of(question)})} " for row in rows):
         told += line if len(told) + len(line) <= _MOST_CHARS else ""
     return f"(In a table: {told.rstrip()}) " if told else ""
 
@@ -75,7 +79,7 @@ def rows_named(question: str, pages: Sequence[tuple[int, str]], *, is_csv: bool 
         pages: indices and texts of those in which they may stand.
         is_csv: the texts are tables whose cells commas or other marks part.
     """
-    asked = list(terms(question))
+    asked = words_of(question)
     rows = [row for index, text in pages for row in _rows(index, text, is_csv)]
     if not rows:
         return []
@@ -83,7 +87,7 @@ def rows_named(question: str, pages: Sequence[tuple[int, str]], *, is_csv: bool 
     held_by = Counter(one for hit in hits for one in hit)
     scores, best = list[float](), dict[str, float]()
     for row, hit in zip(rows, hits, strict=True):
-        num_columns = len(_own_terms(" ".join(row.names)) & {*asked})
+        num_columns = len(_own_words(" ".join(row.names)) & {*asked})
         is_meant = bool(hit) and (num_columns > 0 or len(hit) > 1)
         scores.append(is_meant * (sum(math.log(1 + len(rows) / held_by[one]) for one in hit) + num_columns))
         best |= {one: max(scores[-1], best.get(one, 0.0)) for one in hit}
@@ -94,21 +98,26 @@ def rows_named(question: str, pages: Sequence[tuple[int, str]], *, is_csv: bool 
 
 def _hits(rows: Sequence[Row], asked: list[str]) -> list[set[str]]:
     """Of each row the cells that stand in the question as a whole, and of its other words those that a cell has."""
-    cells = [[" ".join(terms(cell)) for cell in row.cells] for row in rows]
+    cells = [[" ".join(words_of(cell)) for cell in row.cells] for row in rows]
     spoken = f" {' '.join(asked)} "
-    named = {term for row in rows for name in row.names for term in terms(name)}
-    whole = {cell for row in cells for cell in row if f" {cell} " in spoken and (_own_terms(cell) or " " in cell)}
+    named = {term for row in rows for name in row.names for term in words_of(name)}
+    whole = {cell for row in cells for cell in row if f" {cell} " in spoken and (_own_words(cell) or " " in cell)}
     whole -= {cell for cell in whole if cell.isdigit() and cell in named}
     for cell in sorted(whole, key=len, reverse=True):  # a cell within a longer one is meant where it stands once more
         whole -= set() if f" {cell} " in spoken else {cell}
         spoken = spoken.replace(f" {cell} ", "  ")
-    loose = _own_terms(spoken) - named
+    loose = _own_words(spoken) - named
     short = [{term for cell in row if len(cell) <= 2 * _LONGEST_LABEL for term in cell.split()} for row in cells]
     return [(whole & {*row}) | (loose & words) for row, words in zip(cells, short, strict=True)]
 
 
-def _own_terms(name: str) -> set[str]:
-    return {term for term in terms(name) if not _USUAL.fullmatch(term)}
+def words_of(text: str) -> list[str]:
+    """The words of a text as they are compared: folded, without the endings of "trained", "training" and "trains"."""
+    return [word if _USUAL.fullmatch(word) else _ENDING.sub("", word) for word in terms(text)]
+
+
+def _own_words(text: str) -> set[str]:
+    return {word for word in words_of(text) if not _USUAL.fullmatch(word)}
 
 
 def _rows(index: int, text: str, is_csv: bool) -> Iterator[Row]:

@@ -79,6 +79,15 @@ def test_tables_of_text() -> None:
     assert told("What is the capital of Chile?", text) == "(In a table: Capital; Norway: Oslo; Chile: Santiago.) "
 
 
+def test_endings_are_no_difference() -> None:
+    text = "Dataset | Train | Test\nSquares | 100 | 20\nCircles | 300 | 40\n"
+    assert (
+        told("How many examples of a square were used for training?", text)
+        == "(In a table: Dataset: Squares; Train: 100.) "
+    )
+    assert told("How many circles are tested?", text) == "(In a table: Dataset: Circles; Test: 40.) "
+
+
 def test_markdown_and_commas() -> None:
     text = "| Pump | Flow | Price |\n|---|:-:|---|\n| P-1 | 20 | 300 |\n| P-2 | 25 | 350 |\n"
     assert told("What is the price of the pump P-2?", text) == "(In a table: Pump: P-2; Price: 350.) "
@@ -106,3 +115,8 @@ def test_rows_have_their_place() -> None:
 def test_no_more_is_told_than_is_read_quickly() -> None:
     text = "Name | Note\n" + "".join(f"Ida {i} | {'word ' * 60}\n" for i in range(6))
     assert 600 < len(told("What note is there of Ida?", text)) < 1_300
+
+
+def test_a_column_without_a_name_is_told_with_the_one_before() -> None:
+    text = "Dataset | Train |  | Test\nSquares | 100 | 90 | 20\n"
+    assert told("How many squares are trained on?", text) == "(In a table: Dataset: Squares; Train: 100; 90.) "
