@@ -55,7 +55,7 @@ class Row:
         known = [at for at in columns if words[at] & asked]
         names = [name or self.names[at - 1] for at, name in enumerate(self.names)]  # some stand over two columns
         wanted = [at for at in columns if set() < _own_words(names[at]) <= asked and at not in known]
-        first = next((at for at in columns if _FIGURE.fullmatch(self.cells[at])), len(self.cells))
+        first = next((at for at in columns if _is_number(self.cells[at])), len(self.cells))
         is_chosen = any(at >= first for at in wanted)
         return [at for at in columns if not is_chosen or at < first or at in known or at in wanted]
 
@@ -150,8 +150,12 @@ def _cells(line: str, mark: str) -> list[str]:
     return [cell.strip() for cell in line.split("|")]
 
 
+def _is_number(cell: str) -> bool:
+    return len(cell) <= _LONGEST_LABEL and bool(_FIGURE.fullmatch(cell))  # longer ones would take long
+
+
 def _is_figure(cell: str) -> bool:
-    return bool(_FIGURE.fullmatch(cell)) and not _YEAR.fullmatch(cell)
+    return _is_number(cell) and not _YEAR.fullmatch(cell)
 
 
 def _with_names(index: int, lines: list[tuple[int, int, list[str]]]) -> Iterator[Row]:

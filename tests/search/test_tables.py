@@ -120,3 +120,8 @@ def test_no_more_is_told_than_is_read_quickly() -> None:
 def test_a_column_without_a_name_is_told_with_the_one_before() -> None:
     text = "Dataset | Train |  | Test\nSquares | 100 | 90 | 20\n"
     assert told("How many squares are trained on?", text) == "(In a table: Dataset: Squares; Train: 100; 90.) "
+
+
+def test_hostile_tables_take_no_time() -> None:
+    dots = "1" + "." * 200_000 + "a"
+    assert not told("How many lamps?", f"Lamp | Oil\n{dots} | {dots}\n" + "a | b\n" * 50_000)
