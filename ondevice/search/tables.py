@@ -69,7 +69,7 @@ def told_of(rows: Sequence[Row], question: str) -> str:
     told = ""
     for line in (f"{row.told({*words_of(question)})} " for row in rows):
         told += line if len(told) + len(line) <= _MOST_CHARS else ""
-    return f"(In a table: {told.rstrip()}) " if told else ""
+    return f"A table of the document says: {told.rstrip()}\n\n" if told else ""
 
 
 def rows_named(question: str, pages: Sequence[tuple[int, str]], *, is_csv: bool = False) -> list[Row]:

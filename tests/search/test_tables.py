@@ -23,14 +23,14 @@ def told(question: str, *texts: str, is_csv: bool = False) -> str:
 
 def test_a_row_is_told_with_the_names_of_the_columns_that_are_asked_for() -> None:
     assert told("How many pears did North pick in 2025?") == (
-        "(In a table: Orchard: North; Keeper: Ida; 2025 Pears: 14.) "
+        "A table of the document says: Orchard: North; Keeper: Ida; 2025 Pears: 14.\n\n"
     )
 
 
 def test_without_a_column_in_the_question_all_columns_are_told() -> None:
     assert told("What is known of the keeper Ole of North + Mill?") == (
-        "(In a table: Orchard: North + Mill; Keeper: Ole; 2024 Apples: 20; 2024 Pears: 21; 2024 Plums: 22; "
-        "2025 Apples: 23; 2025 Pears: 24; 2025 Plums: 25.) "
+        "A table of the document says: Orchard: North + Mill; Keeper: Ole; 2024 Apples: 20; 2024 Pears: 21; "
+        "2024 Plums: 22; 2025 Apples: 23; 2025 Pears: 24; 2025 Plums: 25.\n\n"
     )
 
 
@@ -54,7 +54,7 @@ def test_more_rows_than_a_few_are_none() -> None:
     rows = "".join(f"Visby | {day} | {day * 3}\n" for day in range(1, 30))
     assert not told("How much rain fell in Visby?", f"Town | Day | Rain\n{rows}")
     assert told("How much rain fell in Visby on 7?", f"Town | Day | Rain\n{rows}") == (
-        "(In a table: Town: Visby; Day: 7; Rain: 21.) "
+        "A table of the document says: Town: Visby; Day: 7; Rain: 21.\n\n"
     )
 
 
@@ -64,46 +64,61 @@ def test_tables_without_names_above_their_columns_are_left_alone() -> None:
 
 def test_two_tables_in_a_row_have_names_of_their_own() -> None:
     text = "Lamp | Height\nKlinte | 12\nVisby | 30\nLamp | Keeper | Oil\nKlinte | Ida | 7\nVisby | Ole | 8\n"
-    assert told("How much oil does the lamp of Visby burn?", text) == "(In a table: Lamp: Visby; Keeper: Ole; Oil: 8.) "
-    assert told("What height has the lamp of Visby?", text) == "(In a table: Lamp: Visby; Height: 30.) "
+    assert (
+        told("How much oil does the lamp of Visby burn?", text)
+        == "A table of the document says: Lamp: Visby; Keeper: Ole; Oil: 8.\n\n"
+    )
+    assert (
+        told("What height has the lamp of Visby?", text) == "A table of the document says: Lamp: Visby; Height: 30.\n\n"
+    )
 
 
 def test_names_in_an_uneven_number_of_columns() -> None:
     text = " | Size |  |  | Weight |\n | length | width | height | net | gross\nBox | 1 | 2 | 3 | 4 | 5\n"
-    assert told("What is the gross weight of the box?", text) == "(In a table: Box; Weight gross: 5.) "
-    assert told("What is the height of the box?", text).endswith("Weight net: 4; Weight gross: 5.) ")
+    assert (
+        told("What is the gross weight of the box?", text) == "A table of the document says: Box; Weight gross: 5.\n\n"
+    )
+    assert told("What is the height of the box?", text).endswith("Weight net: 4; Weight gross: 5.\n\n")
 
 
 def test_tables_of_text() -> None:
     text = " | Norway | Chile\nCapital | Oslo | Santiago\nCoast | long |\n"
-    assert told("What is the capital of Chile?", text) == "(In a table: Capital; Norway: Oslo; Chile: Santiago.) "
+    assert (
+        told("What is the capital of Chile?", text)
+        == "A table of the document says: Capital; Norway: Oslo; Chile: Santiago.\n\n"
+    )
 
 
 def test_endings_are_no_difference() -> None:
     text = "Dataset | Train | Test\nSquares | 100 | 20\nCircles | 300 | 40\n"
     assert (
         told("How many examples of a square were used for training?", text)
-        == "(In a table: Dataset: Squares; Train: 100.) "
+        == "A table of the document says: Dataset: Squares; Train: 100.\n\n"
     )
-    assert told("How many circles are tested?", text) == "(In a table: Dataset: Circles; Test: 40.) "
+    assert told("How many circles are tested?", text) == "A table of the document says: Dataset: Circles; Test: 40.\n\n"
 
 
 def test_markdown_and_commas() -> None:
     text = "| Pump | Flow | Price |\n|---|:-:|---|\n| P-1 | 20 | 300 |\n| P-2 | 25 | 350 |\n"
-    assert told("What is the price of the pump P-2?", text) == "(In a table: Pump: P-2; Price: 350.) "
+    assert (
+        told("What is the price of the pump P-2?", text) == "A table of the document says: Pump: P-2; Price: 350.\n\n"
+    )
     text = 'pump,flow,price\nP-1,20,"1,300"\nP-2,25,"1,350"\n'
-    assert told("What is the price of the pump P-2?", text, is_csv=True) == "(In a table: pump: P-2; price: 1,350.) "
+    assert (
+        told("What is the price of the pump P-2?", text, is_csv=True)
+        == "A table of the document says: pump: P-2; price: 1,350.\n\n"
+    )
 
 
 def test_what_a_row_is_called_is_told_with_it() -> None:
     rows = "1/2/2015 | AT&T, Inc. | San Ramon | 219\n3/2/2015 | Brel, Inc. | San Ramon | 102\n"
     text = f"Date | Company | Town | Staff\n{rows}"
     assert told("When did the staff of Brel in San Ramon go?", text) == (
-        "(In a table: Company: Brel, Inc.; Town: San Ramon; Staff: 102.) "
+        "A table of the document says: Company: Brel, Inc.; Town: San Ramon; Staff: 102.\n\n"
     )
     text = text.replace(", Inc.", "")
     assert told("How many went at AT&T in San Ramon?", text) == (
-        "(In a table: Date: 1/2/2015; Company: AT&T; Town: San Ramon; Staff: 219.) "
+        "A table of the document says: Date: 1/2/2015; Company: AT&T; Town: San Ramon; Staff: 219.\n\n"
     )
 
 
@@ -119,7 +134,10 @@ def test_no_more_is_told_than_is_read_quickly() -> None:
 
 def test_a_column_without_a_name_is_told_with_the_one_before() -> None:
     text = "Dataset | Train |  | Test\nSquares | 100 | 90 | 20\n"
-    assert told("How many squares are trained on?", text) == "(In a table: Dataset: Squares; Train: 100; 90.) "
+    assert (
+        told("How many squares are trained on?", text)
+        == "A table of the document says: Dataset: Squares; Train: 100; 90.\n\n"
+    )
 
 
 def test_hostile_tables_take_no_time() -> None:

@@ -420,7 +420,7 @@ def test_a_row_that_the_question_names_comes_back_and_is_told() -> None:
     assert recalled is not None
     start = len(pages[0]) + TABLE.index("L-33")
     assert any(first <= start and start + len("L-33 | 231 | 99\n") <= last for first, last in recalled.tokens.tolist())
-    told = "(In a table: Lamp: L-33; Oil: 231.) "
+    told = "A table of the document says: Lamp: L-33; Oil: 231.\n\n"
     alone = session_of(generation=plain_generation(max_new_tokens=12, num_passage_tokens=60))
     list(alone.read(document(pages)))
     prompt = with_history(alone.context.chat, told + question, (), 200)
