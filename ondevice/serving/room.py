@@ -38,30 +38,19 @@ def require_room(
     if plan.config.pot.method.keeps_all:
         fix = "Keeping everything needs memory for every token: change {pot.policy}."
     needed = plan.pot_bytes(num_tokens) + plan.speculator_bytes(num_tokens)
-    _require(plan.loaded.device, needed, plan.tier_bytes(num_tokens), others, going, fix, free_memory)
+    require_room_for(plan.loaded.device, needed, plan.tier_bytes(num_tokens), others, going, fix, free_memory)
 
 
 def require_room_for(
     device: torch.device,
-    pot_bytes: int,
-    tier_bytes: int,
-    others: Sequence[Workspace],
-    *,
-    free_memory: FreeMemory = free_memory_bytes,
-) -> None:
-    """The same for a document that lies on disk, whose pot and host tier take so much."""
-    _require(device, pot_bytes, tier_bytes, others, None, "Close another document first.", free_memory)
-
-
-def _require(
-    device: torch.device,
     pot: int,
     tier: int,
     others: Sequence[Workspace],
-    going: Workspace | None,
-    fix: str,
-    free_memory: FreeMemory,
+    going: Workspace | None = None,
+    fix: str = "Close another document first.",
+    free_memory: FreeMemory = free_memory_bytes,
 ) -> None:
+    """The same for a document whose pot and host tier take so many bytes."""
     tiers = sum(other.untouched_tier_bytes for other in others)
     old_tier = going.tier_bytes - going.untouched_tier_bytes if going is not None else 0
     old_pot = going.pot_bytes if going is not None else 0

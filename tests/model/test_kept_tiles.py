@@ -45,7 +45,7 @@ def test_a_second_start_maps_what_the_first_one_packed(path: Path, monkeypatch: 
     expected = logits_of(first, IDS)
     assert any(stage.startswith("Keeping tiny.gguf packed for the next start (") for stage in told)
     monkeypatch.setattr(gguf_packed, "_raw", never)
-    monkeypatch.setattr(gguf_file, "read_gguf", never)
+    monkeypatch.setattr(gguf_file, "_parsed", never)
     model = load_model(str(path), device="cpu").model
     assert torch.equal(logits_of(model, IDS), expected)  # which lays projections side by side, to multiply with them
     linears = [module for module in model.modules() if isinstance(module, PackedLinear)]

@@ -7,14 +7,11 @@ this takes a tenth of a second. Layout: https://github.com/ggml-org/ggml/blob/ma
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 # GGUF value types by number: struct formats of the scalars (7 is bool); 8 is a string, 9 an array.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -52,28 +49,16 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """A parsed GGUF file; `data` is the whole file and backs `weights`, or b"" where only the header was read."""
+    """The header of a GGUF file."""
 
-    data: bytes | mmap
     metadata: dict[str, Any]
     tensors: tuple[GgufTensor, ...]
-
-    def weights(self, tensor: GgufTensor) -> npt.NDArray[np.float32]:
-        """The values of `tensor`, dequantised, float32, shape `tensor.shape`."""
-        from gguf import GGMLQuantizationType
-        from gguf.quants import dequantize
-
-        kind = GGMLQuantizationType(tensor.kind)
-        raw = np.frombuffer(self.data, np.uint8, tensor.num_bytes, tensor.offset)
-        if kind is GGMLQuantizationType.F32:
-            return raw.view(np.float32).reshape(tensor.shape)
-        return dequantize(raw.reshape(*tensor.shape[:-1], -1), kind).reshape(tensor.shape)
 
 
 class _Cursor:
     """Reads little-endian values one after the other."""
 
-    def __init__(self, data: bytes | mmap) -> None:
+    def __init__(self, data: mmap) -> None:
         self.data = data
         self.at = 0
 
@@ -99,17 +84,17 @@ class _Cursor:
 
 
 def read_header(path: Path) -> GgufFile:
-    """The metadata and the tensor table of a file; raises as `read_gguf`, or OSError."""
-    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-        return replace(read_gguf(data), data=b"")
-
-
-def read_gguf(data: bytes | mmap) -> GgufFile:
-    """Parse the contents of a GGUF file, version 2 or 3.
+    """The metadata and the tensor table of a GGUF file, version 2 or 3.
 
     Raises:
-        ValueError: the contents are not such a file, or end too early.
+        ValueError: it is not such a file, or ends too early.
+        OSError: it cannot be read.
     """
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        return _parsed(data)
+
+
+def _parsed(data: mmap) -> GgufFile:
     cursor = _Cursor(data)
     try:
         magic, version, num_tensors, num_fields = cursor.take("4sIQQ")
@@ -125,7 +110,7 @@ def read_gguf(data: bytes | mmap) -> GgufFile:
     alignment = metadata.get("general.alignment", 32)
     start = -(-cursor.at // alignment) * alignment
     tensors = tuple(GgufTensor(name, shape, kind, start + offset) for name, shape, kind, offset in table)
-    return GgufFile(data, metadata, tensors)
+    return GgufFile(metadata, tensors)
 
 
 def _table_entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:

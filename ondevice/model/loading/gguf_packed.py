@@ -288,6 +288,13 @@ def vector(path: Path, tensor: GgufTensor) -> Tensor:
     return torch.from_numpy(np.fromfile(path, np.float32, tensor.shape[0], offset=tensor.offset))
 
 
+def unpacked(path: Path, tensor: GgufTensor, fields: dict[str, Any]) -> Tensor:
+    """All numbers of a tensor in float32, with rows in our order."""
+    if len(tensor.shape) == 1:
+        return vector(path, tensor)
+    return dequantize_rows(_raw(path, tensor, num_turned(fields, tensor.name)), tensor.kind, tensor.shape[1])
+
+
 def _raw(path: Path, tensor: GgufTensor, num_heads: int | None = None) -> Tensor:
     """(num_rows, bytes of a row) uint8; read, not mapped: what has been packed leaves memory."""
     raw = np.fromfile(path, np.uint8, tensor.num_bytes, offset=tensor.offset).reshape(tensor.shape[0], -1)

@@ -57,7 +57,7 @@ def kept_header(path: Path) -> GgufFile | None:
     with suppress(OSError, ValueError, KeyError, TypeError):
         fields, tensors = json.loads((_intact(path) / _HEADER).read_bytes())
         named = (GgufTensor(**one | {"shape": tuple(one["shape"])}) for one in tensors)
-        return GgufFile(b"", fields, tuple(named))
+        return GgufFile(fields, tuple(named))
     return None
 
 

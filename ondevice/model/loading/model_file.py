@@ -29,7 +29,6 @@ from ondevice.model.loading.cache_folder import (
 from ondevice.model.loading.catalogue import CatalogueModel, HubFile, WheelSlices
 from ondevice.model.loading.checksums import file_sha256
 from ondevice.model.loading.convert import convert
-from ondevice.model.loading.gguf_file import read_gguf
 from ondevice.model.loading.pip_download import pip_download
 from ondevice.model.loading.progress import Progress
 
@@ -121,7 +120,7 @@ def _fetch(model: CatalogueModel, cache: Path, on_progress: Progress) -> Path:
 def _convert(model: CatalogueModel, file: Path, folder: Path, on_progress: Progress) -> None:
     stage = f"Converting {model.title} (once)"
     on_progress(stage, 0.0)
-    convert(read_gguf(file.read_bytes()), folder, lambda fraction: on_progress(stage, fraction))
+    convert(file, folder, lambda fraction: on_progress(stage, fraction))
 
 
 def _named(source: HubFile | WheelSlices) -> str:
