@@ -53,7 +53,9 @@ class Row:
             set() if _is_figure(cell) and not {*words_of(cell)} <= asked else _own_words(cell) for cell in self.cells
         ]
         known = [at for at in columns if words[at] & asked]
-        names = [name or self.names[at - 1] for at, name in enumerate(self.names)]  # some stand over two columns
+        names = [
+            name or self.names[max(at - 1, 0)] for at, name in enumerate(self.names)
+        ]  # some stand over two columns
         wanted = [at for at in columns if set() < _own_words(names[at]) <= asked and at not in known]
         first = next((at for at in columns if _is_number(self.cells[at])), len(self.cells))
         is_chosen = any(at >= first for at in wanted)
