@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -63,6 +64,8 @@ class Made:
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
+            # A shell lets what it starts in the background ignore Ctrl-C, and that is handed down.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
 
 
