@@ -78,8 +78,8 @@ def ended(process: subprocess.Popen[str], number: signal.Signals) -> tuple[str, 
     """What a process has said that was sent this signal; it ends in time, and with a sentence or in silence."""
     process.send_signal(number)
     out, err = process.communicate(timeout=END_SECONDS)
-    # Where nobody handles it yet: while modules are imported, and while the commands are put together.
-    is_early = number is signal.SIGINT and re.search('File "<string>", line [23]|in get_command', err)
+    # Where nobody handles it yet: while Python starts, modules are imported, and the commands are put together.
+    is_early = number is signal.SIGINT and re.search('init_import_site|File "<string>", line [23]|in get_command', err)
     assert is_early or "Traceback" not in err, err
     assert "***" not in err, err
     return out, err
