@@ -30,7 +30,7 @@ from ondevice_bench.quality.trials import Trial, measured
 
 LIKELIHOOD, GENERATION = "choice by likelihood", "choice by generation"
 Half = Literal["both", "choose", "report"]
-_SHORTLY = "Answer in a few words."
+SHORTLY = "Answer in a few words."
 _LETTER = "Answer with the letter of the right choice."
 _FIRST_FOREIGN = 1000  # the number of the first question of another text
 _LETTER_TOKENS = 16  # of an answer that is a letter, with whatever stands around it
@@ -93,7 +93,7 @@ def _asked(question: Question, generation: GenerationConfig) -> Asked:
     def reply(session: Session) -> Answering:
         generation = session.context.config.generation  # that of the contender
         recalled = list[TokensRecalled]()
-        events = session.ask(f"{question.text}\n{_SHORTLY}", generation)
+        events = session.ask(f"{question.text}\n{SHORTLY}", generation)
         answer = yield from write_answer(_noted(events, recalled))
         held = scores.best(scores.holds, _before_model(session, recalled), question.references)
         found = {F1: scores.best(scores.qa_f1, answer, question.references), HELD: held, REFUSED: _is_refused(answer)}
@@ -106,7 +106,7 @@ def _foreign(number: int, question: Question) -> Asked:
     """A question whose answer is in another text."""
 
     def reply(session: Session) -> Answering:
-        answer = yield from write_answer(session.ask(f"{question.text}\n{_SHORTLY}"))
+        answer = yield from write_answer(session.ask(f"{question.text}\n{SHORTLY}"))
         return Outcome(answer, {REFUSED_FOREIGN: _is_refused(answer)})
 
     return Asked(_FIRST_FOREIGN + number, question.text, question.references, reply)

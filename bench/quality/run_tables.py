@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from ondevice.config import EngineConfig
 from ondevice.decode.prompt import with_history
 from ondevice.events import Event
 from ondevice.session.engine import Engine, Session
 from ondevice_bench.quality.contenders import text_document
 from ondevice_bench.quality.contest import write_answer
 from ondevice_bench.quality.measurement import Measurement
+from ondevice_bench.quality.run_answers import SHORTLY, answers_config
 from ondevice_bench.results.intervals import estimate, mean
 from ondevice_bench.results.result import Row, row
 
 Answering = Generator[Event, None, str]
 PRODUCT, ALONE, IN_CELLS = "default", "the table as it is read", "names in every cell"
 _NEW_TOKENS = 24
-_SHORTLY = "Answer in a few words."
 _PROSE = "The figures were collected by several offices and checked by hand, and they were not rounded. " * 5
 _SUBJECTS: tuple[tuple[str, Sequence[str], Sequence[str], Sequence[str]], ...] = (
     ("Region", ("North", "South", "East", "West", "Overseas", "Islands"), ("2023", "2024", "2025"), ("Q1", "Q2", "Q3")),
@@ -112,17 +111,11 @@ def make_table(chance: random.Random, number: int) -> Table:
     return Table(corner, rows, groups, columns)
 
 
-def tables_config(config: EngineConfig) -> EngineConfig:
-    """The settings with which cells are asked for: those given, greedy, without looking for sources."""
-    generation = replace(config.generation, max_new_tokens=_NEW_TOKENS, temperature=0.0, num_sources=0)
-    return replace(config, generation=generation)
-
-
 def run_tables(engine: Engine, num_tables: int, num_questions: int) -> Iterator[Event | Trial]:
     """Events of each question, with its `Trial` after them.
 
     Args:
-        engine: with settings from `tables_config`.
+        engine: with settings from `answers_config`.
         num_questions: to each table.
     """
     for number in range(num_tables):
@@ -135,7 +128,7 @@ def run_tables(engine: Engine, num_tables: int, num_questions: int) -> Iterator[
             name, cell = table.rows[at][0], table.rows[at][column + 1]
             question = f"What is the {table.names[column]} of {name}?"
             answers: dict[str, Callable[[], Answering]] = {
-                PRODUCT: lambda: write_answer(read.ask(f"{question}\n{_SHORTLY}")),  # noqa: B023
+                PRODUCT: lambda: write_answer(read.ask(f"{question}\n{SHORTLY}")),  # noqa: B023
                 ALONE: lambda: _alone(read, question),  # noqa: B023
                 IN_CELLS: lambda: _alone(labelled, question),  # noqa: B023
             }
@@ -152,7 +145,7 @@ def _reading(engine: Engine, table: str) -> Generator[Event, None, Session]:
 
 
 def _alone(session: Session, question: str) -> Answering:
-    asked = f"{question}\n{_SHORTLY}"
+    asked = f"{question}\n{SHORTLY}"
     context = session.context
     prompt = with_history(context.chat, asked, (), context.config.pot.reserve)
     return (yield from write_answer(session.answer(asked, prompt, context.config.generation)))
@@ -183,7 +176,7 @@ MEASUREMENT = Measurement[Trial](
     lambda setup, options: run_tables(setup.engine, options.tables, options.questions),
     lambda trials, _: rows_of(trials),
     summary_of,
-    config=lambda given, _: tables_config(given()),
+    config=lambda given, _: answers_config(given(), _NEW_TOKENS),
     line=lambda trial: (
         f"{trial.question} {trial.cell}: "
         + ", ".join(f"{name} {'right' if is_right else 'wrong'}" for name, is_right in trial.is_right.items())

@@ -45,12 +45,14 @@ def check(
     if not passages:
         return ()
     weights, found = _Weights(texts), []
-    asked = {term for term, _ in _words(question)}
+    asked, known = _terms(question), {*words_of(question)}
+    told = [(row.told(known), [row.cells[at] for at in row.columns(known)], row.cells) for row in rows]
     parts = [(i, one.text[a:b].strip()) for i, one in enumerate(passages) for a, b in sentences(one.text)]
     for start, stop in sentences(answer):
         said = answer[start:stop].rstrip()
-        if (cited := _by_row(said, start, rows, {*words_of(question)}, passages)) is not None:
-            found.append(cited)
+        figures = {term for term in _terms(said) if term[-1].isdigit()} - known
+        if (row := _by_row(figures, told, passages)) is not None:
+            found.append(Citation(start + len(said), *row))
             continue
         shares = [_support(said, asked, one.text, weights) for one in passages]
         best = shares.index(max(shares))
@@ -93,7 +95,7 @@ class _Weights:
 
 def _support(said: str, asked: set[str], passage: str, weights: _Weights) -> float:
     """The share of a sentence that a passage has; 0 where it lacks a number or a name of it, or says otherwise."""
-    words, there = _words(said), {term for term, _ in _words(passage)}
+    words, there = _words(said), _terms(passage)
     wanted = {term for term, _ in words if weights[term]}
     is_told = bool(wanted - asked) and (len(wanted & there) > 1 or bool(asked & there))
     if not is_told or {term for term, is_bound in words if is_bound} - asked - there:
@@ -120,17 +122,20 @@ def _says_otherwise(said: str, part: str, passage: str, asked: set[str], weights
     return bool(odd) and not odd & beside and not weights.are_together(odd, own - odd)
 
 
-def _by_row(said: str, start: int, rows: Sequence[Row], asked: set[str], passages: Sequence[Source]) -> Citation | None:
-    """The row with a figure of a sentence; it says otherwise where another column of it was asked for."""
-    figures = {term for term, _ in _words(said) if term[-1].isdigit()} - asked
-    told = [{term for at in row.columns(asked) for term, _ in _words(row.cells[at])} for row in rows]
-    agrees = any(figures & cells for cells in told)
-    for row, cells in zip(rows, told, strict=True):
-        others = {term for cell in row.cells for term, _ in _words(cell)} - cells
-        beside = (i for i, one in enumerate(passages) if any(row.cells[at] in one.text for at in row.columns(asked)))
-        at = next(beside, None)
-        if figures & (cells if agrees else others) and at is not None:
-            return Citation(start + len(said), at, row.told(asked), agrees)
+def _by_row(
+    figures: set[str], told: Sequence[tuple[str, Sequence[str], Sequence[str]]], passages: Sequence[Source]
+) -> tuple[int, str, bool] | None:
+    """Passage and text of the row with a figure of a sentence; False where it is from another column than asked for.
+
+    Args:
+        told: text of each row, its cells that are in it, and all of them.
+    """
+    agrees = any(figures & _terms(*shown) for _, shown, _ in told)
+    for text, shown, cells in told:
+        there = _terms(*shown) if agrees else _terms(*cells) - _terms(*shown)
+        at = next((i for i, one in enumerate(passages) if any(cell in one.text for cell in shown)), None)
+        if figures & there and at is not None:
+            return at, text, agrees
     return None
 
 
@@ -157,6 +162,10 @@ def _denied(text: str) -> tuple[set[str], set[str]]:
     nots = (i for i, word in enumerate(words) if _NOT.fullmatch(word))
     after = (next((word for word in words[i + 1 : i + 4] if len(word) > 3), "") for i in nots)
     return set(map(_stem, words)), set(map(_stem, filter(None, after)))
+
+
+def _terms(*texts: str) -> set[str]:
+    return {term for text in texts for term, _ in _words(text)}
 
 
 def _words(text: str) -> _Words:

@@ -9,6 +9,7 @@ import pytest
 from ondevice.config import PotConfig
 from ondevice.search.tables import rows_named, told_of
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.run_answers import answers_config
 from ondevice_bench.quality.run_tables import (
     ALONE,
     IN_CELLS,
@@ -18,7 +19,6 @@ from ondevice_bench.quality.run_tables import (
     rows_of,
     run_tables,
     summary_of,
-    tables_config,
 )
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
@@ -41,7 +41,7 @@ def test_tables_and_questions_are_those_of_the_seed() -> None:
 
 
 def test_every_question_is_answered_in_three_ways() -> None:
-    config = tables_config(plain_config(pot=POT, generation=plain_generation(num_passage_tokens=64)))
+    config = answers_config(plain_config(pot=POT, generation=plain_generation(num_passage_tokens=64)), 8)
     engine = Engine(tiny_loaded(max_positions=8192), config)
     trials = [item for item in run_tables(engine, 1, 2) if isinstance(item, Trial)]
     assert [(trial.table, trial.number) for trial in trials] == [(0, 0), (0, 1)]
