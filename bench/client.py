@@ -153,6 +153,10 @@ class Client:
         """The ledger: every token of the document is in one of its counts."""
         return self._json("GET", f"/documents/{document_id}/ledger")
 
+    def headings(self, document_id: str) -> dict[str, Any]:
+        """The first headings of a document with their levels and pages, and how many there are."""
+        return self._json("GET", f"/documents/{document_id}/headings")
+
     # -- the library -----------------------------------------------------------------------------
 
     def save(self, document_id: str) -> dict[str, Any]:

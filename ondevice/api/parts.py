@@ -1,15 +1,18 @@
-"""Parts of a document's text as tools and programs ask for them: pages by number, and places of words; no model."""
+"""Parts of a document as tools and programs ask for them: pages by number, headings, places of words; no model."""
 
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from typing import Any
 
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import DocumentError
+from ondevice.search.outline import heading_before
 
 MOST_TOKENS = 4000  # of one result
 _HITS = 40  # of one result
+_HEADINGS = 100  # of one result
 _AROUND = 120  # characters on each side of a hit
 _MOST_WORDS = 1000  # characters of what is looked for
 
@@ -41,8 +44,26 @@ def page_texts(tokens: DocumentTokens, first: int, last: int, cursor: int = 0) -
     return {"pages": pages} | ({"next_cursor": stop} if stop < tokens.page_tokens(indices[-1])[1] else {})
 
 
+def headings(tokens: DocumentTokens, cursor: int = 0) -> dict[str, Any]:
+    """The headings of a document with their levels and pages, at most some of them; raises nothing.
+
+    Args:
+        tokens: of the document, whose text is kept.
+        cursor: `next_cursor` of the result before.
+    """
+    first, unit = max(cursor, 0), tokens.document.unit
+    shown = [
+        {"title": one.title[:_AROUND], "level": one.level, unit: tokens.page_number(one.page_index)}
+        for one in tokens.headings[first : first + _HEADINGS]
+    ]
+    rest = {"next_cursor": first + _HEADINGS} if first + _HEADINGS < len(tokens.headings) else {}
+    return {"count": len(tokens.headings), "headings": shown} | rest
+
+
 def found(tokens: DocumentTokens, words: str, cursor: int = 0) -> dict[str, Any]:
     """The places where words stand next to each other, in any case, with what is around them; at most some of them.
+
+    Each has its page, and the heading that it is under.
 
     Args:
         tokens: of the document, whose text is kept.
@@ -57,11 +78,14 @@ def found(tokens: DocumentTokens, words: str, cursor: int = 0) -> dict[str, Any]
         raise DocumentError(what, fix=f"Give some words, at most {_MOST_WORDS:,} characters.")
     pattern = re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
     first, count, places = max(cursor, 0), 0, list[dict[str, Any]]()
+    starts = [0, *accumulate(map(len, tokens.texts))]
     for index, text in enumerate(tokens.texts):
         for match in pattern.finditer(text):  # one at a time: a letter is found millions of times
             if first <= count < first + _HITS:
                 around = " ".join(text[max(match.start() - _AROUND, 0) : match.end() + _AROUND].split())
-                places.append({tokens.document.unit: tokens.page_number(index), "text": around})
+                place = {tokens.document.unit: tokens.page_number(index), "text": around}
+                section = heading_before(tokens.headings, starts[index] + match.start())
+                places.append(place | ({"section": section[:_AROUND]} if section else {}))
             count += 1
     rest = {"next_cursor": first + _HITS} if first + _HITS < count else {}
     return {"count": count, "found": places} | rest

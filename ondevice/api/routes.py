@@ -21,6 +21,7 @@ from ondevice.api.bodies import json_body, limited
 from ondevice.api.chat import Completion, asked_of, model_of, openai_error
 from ondevice.api.documents import Documents, answer_of
 from ondevice.api.failures import ApiError, ErrorAs, error_json, failed_response
+from ondevice.api.parts import headings
 from ondevice.api.several import question_of, shelf_of
 from ondevice.api.stream import stream, unless_gone
 from ondevice.config import ANSWERING, READING, by_key, with_choices, with_values
@@ -65,6 +66,7 @@ class Api:
             ("GET", document, self._document),
             ("DELETE", document, self._close),
             ("GET", f"{document}/ledger", self._ledger),
+            ("GET", f"{document}/headings", self._headings),
             ("POST", f"{document}/read", self._read),
             ("POST", f"{document}/resume", self._resume),
             ("POST", f"{document}/ask", self._ask),
@@ -174,6 +176,13 @@ class Api:
         if session is None:
             raise PotError("There is no document in the pot yet", fix="Read the document first.")
         return JSONResponse(await run_in_threadpool(lambda: session.context.ledger.to_dict()))
+
+    async def _headings(self, request: Request) -> Response:
+        tokens = (await self._present(request)).tokens
+        if tokens is None:
+            raise PotError("The text of the document is not there yet", fix="Wait until it is open.")
+        cursor = request.query_params.get("cursor", "0")
+        return JSONResponse(await run_in_threadpool(headings, tokens, int(cursor) if cursor.isdecimal() else 0))
 
     # -- reading and asking ----------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ondevice.api.documents import Documents
-from ondevice.api.parts import found, page_texts
+from ondevice.api.parts import found, headings, page_texts
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import DocumentError, OndeviceError, PotError
 from ondevice.library.library import Entry
@@ -186,9 +186,14 @@ class Tools:
         there is one, gets the rest. No model is asked, and the document need not be read yet."""
         return page_texts(self._text(document), first, last, cursor)
 
+    def headings(self, document: str, cursor: int = 0) -> dict[str, Any]:
+        """The headings of a document with their levels and pages, 100 at a time, and how many there are. No model is
+        asked, and the document need not be read yet."""
+        return headings(self._text(document), cursor)
+
     def find(self, document: str, words: str, cursor: int = 0) -> dict[str, Any]:
-        """All places of a word or a phrase in a document, with their pages and what is around them, and how many there
-        are. No model is asked, and the document need not be read yet."""
+        """All places of a word or a phrase in a document, with their pages, headings and what is around them, and how
+        many there are. No model is asked, and the document need not be read yet."""
         return found(self._text(document), words, cursor)
 
     def scan(self, document: str, question: str) -> dict[str, Any]:

@@ -104,6 +104,7 @@ def server_of(tools: Tools, server: MCPServer) -> MCPServer:
         tools.ask,
         tools.passages,
         tools.read_pages,
+        tools.headings,
         tools.find,
         tools.ask_several,
         tools.scan,

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
+from ondevice.search.outline import AS_WRITTEN, MARK
+
 GONE = "\0"  # which no text holds: control characters are dropped where a file is read
 
 _FEWEST_CHARS = 30  # of a usual line: shorter ones are those of lists and tables
@@ -30,9 +32,11 @@ _MARKS = re.compile(
 
 def as_shown(kind: str) -> Callable[[str], str]:
     """For the text of a page of this kind of document: the same, with `GONE` in place of what is left out."""
-    if kind == "pdf":
-        return flowing
-    return unmarked if kind in ("md", "ipynb") else str
+    if kind in ("md", "ipynb"):
+        return unmarked
+    if kind in AS_WRITTEN:
+        return str
+    return lambda text: MARK.sub(lambda mark: GONE * len(mark[0]), flowing(text) if kind == "pdf" else text)
 
 
 def without_gone(text: str) -> str:
@@ -42,11 +46,10 @@ def without_gone(text: str) -> str:
 
 def passage(text: str, kind: str) -> str:
     """A few words out of such a page, as they are shown by themselves: with spaces for the ends of lines."""
-    if kind == "pdf":
-        return _WITHIN.sub("-", text)
-    return (
-        without_gone(unmarked(text)).replace("**", "") if kind in ("md", "ipynb") else text
-    )  # half a mark may be cut off
+    if kind in ("md", "ipynb"):
+        return without_gone(unmarked(text)).replace("**", "")  # half a mark may be cut off
+    text = text if kind in AS_WRITTEN else MARK.sub("", text)
+    return _WITHIN.sub("-", text) if kind == "pdf" else text
 
 
 def flowing(text: str) -> str:

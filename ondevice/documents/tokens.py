@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,7 @@ from ondevice.documents.types import Document, Page
 from ondevice.errors import EmptyDocument
 from ondevice.events import PageNote
 from ondevice.machine.memory import free_memory_bytes
+from ondevice.search.outline import Heading, outline
 
 Int32Array = npt.NDArray[np.int32]
 Steps = npt.NDArray[np.signedinteger[Any]]
@@ -64,6 +66,11 @@ class DocumentTokens:
         self._page_numbers = array("q")
         self._ended = False
         self._room = Room(document.name, free_memory)
+
+    @cached_property
+    def headings(self) -> list[Heading]:
+        """The outline of a document whose pages were all seen."""
+        return outline(self.texts, self.document.kind)
 
     @property
     def num_tokens(self) -> int:

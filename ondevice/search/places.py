@@ -34,6 +34,8 @@ _ABOUT_FILE = re.compile(
     r"|\bname of (?:this|the) (?:file|document)\b|\bwie viele (?:seiten|folien)\b",
     re.IGNORECASE,
 )
+_HOW_MANY_TABLES = re.compile(r"\bhow many tables\b|\bwie viele tabellen\b", re.IGNORECASE)
+_TABLE = re.compile(r"(?:^[^\n]* \| [^\n]*\n){2,}", re.MULTILINE)
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 _TEXT = r"(?:document|text|paper|book|article|report|contract|story|novel|file|letter|manual|page|chapter|section|it)"
 _WHOLE = re.compile(
@@ -99,7 +101,8 @@ def asks_which_page(question: str) -> bool:
 def told(question: str, texts: Sequence[str], name: str, unit: str, num_pages: int) -> str:
     """A sentence for the question that says what is counted and not read; "" where it asks for nothing of the kind.
 
-    That is how many pages there are, what the file is called, how often a word stands in it, and how it begins or ends.
+    That is how many pages or tables there are, what the file is called, how often a word stands in it, and how it
+    begins or ends.
 
     Args:
         texts: the document's, page by page.
@@ -113,6 +116,8 @@ def told(question: str, texts: Sequence[str], name: str, unit: str, num_pages: i
         return f'(Times that the word "{word}" is in the text: {times}.) '
     if _ABOUT_FILE.search(question):
         return f'(The file is called "{name}" and has {num_pages} {unit}{"s" * (num_pages != 1)}.) '
+    if _HOW_MANY_TABLES.search(question):
+        return f"(Tables in the text: {sum(len(_TABLE.findall(text)) for text in texts)}.) "
     end = _END_OF_TEXT.search(question)
     if end and texts and not (_NUMBERS.search(question) or _END.search(question) or _SECTION.search(question)):
         sentences = _SENTENCES.split((texts[0][:END_CHARS] if end[1] else texts[-1].rstrip()[-END_CHARS:]).strip())

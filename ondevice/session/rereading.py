@@ -18,6 +18,7 @@ from ondevice.events import TokensRecalled
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import PROMPT
 from ondevice.search.bm25 import BM25
+from ondevice.search.outline import heading_before, section_called
 from ondevice.search.passages import Bounds, Passages, with_another
 from ondevice.search.places import NUMBERED, asks_for_whole, end_named, pages_named, section_named
 from ondevice.search.second_look import names_beside
@@ -27,6 +28,7 @@ from ondevice.session.plan import Plan
 Weights = npt.NDArray[np.float64]
 
 _BETWEEN = "\n\n"  # two passages that are no neighbours
+_TITLE_CHARS = 100  # of a heading before a passage
 _FOR_TABLES = 24  # best passages whose pages may have a table with the answer
 _SECOND_LOOK = 0.2  # of the scores of its names, beside those of the question
 
@@ -80,7 +82,7 @@ class Rereading:
             they are, all of that if there is room. A section that it seems to name comes before what is found.
         """
         first, last = self.place_named(question)
-        section = (0, 0) if first < last else self._tokens_of(section_named(question, self._text))
+        section = (0, 0) if first < last else self._tokens_of(self._section_named(question))
         if first == last and asks_for_whole(question):
             (first, last), section = section, (0, 0)
             if first == last:
@@ -123,6 +125,12 @@ class Rereading:
         if pages := pages_named(question, tokens.document.unit, numbers):
             return tokens.page_tokens(pages[0])[0], tokens.page_tokens(pages[-1])[1]
         return self._tokens_of(end_named(question, self._text))
+
+    def _section_named(self, question: str) -> tuple[int, int]:
+        """Characters [start, stop) of the section that a question names by title or number."""
+        is_whole, end = asks_for_whole(question), len(self._text)
+        start, stop = section_called(question, self._tokens.headings, end, is_whole=is_whole)
+        return (start, stop) if start < stop else section_named(question, self._text)
 
     def _tokens_of(self, place: tuple[int, int]) -> tuple[int, int]:
         """Tokens [start, stop) that some characters [start, stop) of the text are in."""
@@ -171,10 +179,13 @@ class Rereading:
             start = end
 
     def _heading(self, token: int, *, is_first: bool) -> npt.NDArray[np.int32]:
-        """Ids before a passage: an empty line, and the page that it is on, where pages have numbers."""
+        """Ids before a passage: an empty line, the page that it is on, where pages have numbers, and its heading."""
         tokens, text = self._tokens, "" if is_first else _BETWEEN
-        if tokens.document.unit in NUMBERED:
-            text += f"{tokens.document.unit.capitalize()} {tokens.page_of(token)}:\n"
+        unit = tokens.document.unit
+        page = f"{unit.capitalize()} {tokens.page_of(token)}" if unit in NUMBERED else ""
+        title = heading_before(tokens.headings, int(self._spans[token, 0]))[:_TITLE_CHARS]
+        if page or title:
+            text += ", ".join(filter(None, (page, title))) + ":\n"
         return self._plan.loaded.tokenizer.encode(text)[0]
 
 

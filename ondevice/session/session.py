@@ -34,6 +34,7 @@ from ondevice.events import (
 from ondevice.machine.memory import memory_watched
 from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
+from ondevice.search.outline import listed
 from ondevice.search.passages import Bounds
 from ondevice.search.places import asks_for_whole, asks_which_page, told
 from ondevice.search.tables import Row, told_of
@@ -213,7 +214,9 @@ class Session:
         generation = generation or self.context.config.generation
         tokens, fact, rows = self.context.tokens, "", list[Row]()
         if tokens.keeps_text:
-            fact = told(question, tokens.texts, tokens.document.name, tokens.document.unit, tokens.num_pages)
+            fact = listed(question, lambda: tokens.headings) or told(
+                question, tokens.texts, tokens.document.name, tokens.document.unit, tokens.num_pages
+            )
             if generation.num_passage_tokens and not (fact or self._names_place(question)):
                 rows = self._again.rows_named(question)
         asked = f"{fact}{told_of(rows, question)}{question}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.workspace import Phase, Workspace
 
@@ -19,6 +21,12 @@ _ASK = {
     Phase.ANSWERING: "Ask the next question",
     Phase.SCANNING: "Ask now; it is answered after the scan",
 }
+_QUESTIONS = (
+    "What is this document about?",
+    "Which dates does it name, and what happened then?",
+    "Who is mentioned, and what do they do?",
+)
+_SUGGESTED, _FEWEST_CHARS, _MOST_CHARS = 2, 200, 60  # sections; of a section's text, and of its title
 _ONE_WAITS = "Your question waits; you can write the next one"
 
 
@@ -27,6 +35,17 @@ def invitation(workspace: Workspace) -> str:
     if workspace.asked.waiting is not None:
         return _ONE_WAITS
     return _ASK_EARLY if is_unread(workspace) else _ASK[workspace.phase]
+
+
+def examples(workspace: Workspace | None = None) -> list[dict[str, str]]:
+    """Questions that an empty conversation offers, as Gradio takes them: for the document's longest sections, too."""
+    headings = workspace.tokens.headings if workspace is not None and workspace.tokens is not None else []
+    sizes = {
+        after.start - one.start: one.title for one, after in pairwise(headings) if 2 < len(one.title) <= _MOST_CHARS
+    }
+    longest = [size for size in sorted(sizes, reverse=True)[:_SUGGESTED] if size > _FEWEST_CHARS]
+    asked = [f"Summarise \u201c{title}\u201d" for size, title in sizes.items() if size in longest]
+    return [{"text": text} for text in (_QUESTIONS[0], *(asked or _QUESTIONS[1:]))]
 
 
 def waits_for(workspace: Workspace, asked: Asked) -> str:

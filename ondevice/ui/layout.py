@@ -9,15 +9,10 @@ import gradio as gr
 
 from ondevice.documents.formats.table import SUFFIXES
 from ondevice.session.engine import Engine
+from ondevice.ui.composer import examples
 from ondevice.ui.form import CONTROLS, control, form_parts
 from ondevice.ui.panels import drawer_head, panel
 from ondevice.ui.recording import caption
-
-_EXAMPLES = (
-    "What is this document about?",
-    "Which dates does it name, and what happened then?",
-    "Who is mentioned, and what do they do?",
-)
 
 TOGETHER, EACH = "together", "each"  # how several documents are asked
 
@@ -156,7 +151,7 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
         placeholder="### Drop a document of any length\nAll of it is read at once, on this machine, in a fixed amount "
         "of memory. Ask while it is being read, or after; no question costs a second reading.\n\n"
         "Text in the document can try to steer the answer: check what matters.",
-        examples=[{"text": text} for text in _EXAMPLES],
+        examples=examples(),
     )
     parts["scan"] = panel("scan", events=("scan_all", "stop_scan", "close_scan", "save_found"))
     with gr.Row(elem_id="od-ask-row"):

@@ -19,7 +19,7 @@ from ondevice.pot.memory_pot import MemoryPot
 from ondevice.serving.exchanges import sources_panel
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.ui.chat import conversation
-from ondevice.ui.composer import invitation, is_unread
+from ondevice.ui.composer import examples, invitation, is_unread
 from ondevice.ui.form import CONTROLS, element_id
 from ondevice.ui.progress import numbers, progress
 from ondevice.ui.scan_render import scan_panel, scan_progress
@@ -39,9 +39,14 @@ def everything(workspace: Workspace) -> Patch:
         **controls(workspace),
         **reading(workspace),
         "card": card(workspace),
-        "chat": conversation(workspace),
+        "chat": chat(workspace),
         **conversation_tools(workspace),
     }
+
+
+def chat(workspace: Workspace) -> Any:
+    """The conversation; while it is empty, the questions that the document suggests."""
+    return conversation(workspace) or gr.update(value=[], examples=examples(workspace))
 
 
 def waiting(workspace: Workspace) -> Patch:

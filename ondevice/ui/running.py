@@ -265,7 +265,7 @@ class Runner:
                 note = render.settings_changed(workspace, workspace.read_with) if workspace.read_with else {}
                 return render.controls(workspace) | render.reading(workspace) | self.documents(visitor) | chat | note
             case DocumentOpened():
-                return {"chat": conversation(workspace), **render.conversation_tools(workspace)}
+                return {"chat": render.chat(workspace), **render.conversation_tools(workspace)}
             case QuestionRead():
                 return render.answering(workspace)
             case AnswerFinished():

@@ -100,6 +100,7 @@ def test_the_whole_walk(client: Client, lamp: str) -> None:
     assert client.health()["model"] == "tiny-llama"
     [card] = client.documents()
     assert (card["name"], card["num_tokens"], card["phase"]) == ("lamp ü.txt", len(TEXT), "ready")
+    assert client.headings(lamp) == {"count": 0, "headings": []}
     events = list(client.read(lamp, capacity=480, num_kept=96))
     names = [event["event"] for event in events]
     assert names[0] == "document_opened"
@@ -245,7 +246,15 @@ def test_a_failure_on_the_way_is_the_last_line(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_told(client: Client, lamp: str) -> None:
-    for call in (client.document, client.ledger, client.save, client.stop, client.close, client.resume):
+    for call in (
+        client.document,
+        client.headings,
+        client.ledger,
+        client.save,
+        client.stop,
+        client.close,
+        client.resume,
+    ):
         with pytest.raises(RequestFailed) as missing:
             call("0" * 32)
         assert missing.value.status == 404

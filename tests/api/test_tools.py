@@ -88,6 +88,21 @@ def test_pages_are_read_word_for_word_a_part_at_a_time(tools: Tools, monkeypatch
         tools.read_pages(document, 7, 9)
 
 
+def test_headings_have_their_levels_and_pages_and_say_where_words_are(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# Boats\n\nOne lamp.\n\n" + "## Sails\n\nTwo lamps.\n\n" * 120)
+    document = tools.open(path=str(tmp_path / "a.md"))["id"]
+    first = tools.headings(document)
+    assert (first["count"], len(first["headings"]), first["next_cursor"]) == (121, 100, 100)
+    assert first["headings"][:2] == [
+        {"title": "Boats", "level": 1, "section": 1},
+        {"title": "Sails", "level": 2, "section": 2},
+    ]
+    rest = tools.headings(document, 100)
+    assert len(rest["headings"]) == 21
+    assert "next_cursor" not in rest
+    assert tools.find(document, "one lamp")["found"][0]["section"] == "Boats"
+
+
 def test_words_are_found_in_any_case_and_over_lines(tools: Tools) -> None:
     document = tools.open(text="The lamp\nwas lit. " + "The LAMP  was out. " * 50)["id"]
     first = tools.find(document, "the lamp was")

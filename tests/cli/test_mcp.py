@@ -51,6 +51,7 @@ def test_a_client_opens_a_file_follows_its_reading_and_asks(checkpoint: Path, tm
                 "ask",
                 "passages",
                 "read_pages",
+                "headings",
                 "find",
                 "ask_several",
                 "scan",

@@ -87,8 +87,8 @@ def test_sheets_are_pages_of_what_the_cells_show(tmp_path) -> None:
     document = read(path)
     pages = list(document.pages)
     assert (document.kind, document.unit, document.num_pages) == ("xlsx", "sheet", 3)
-    assert pages[0].text == "Dues\n\nPort | Share\nVisby | 19%\nVisby | 2025-03-01\n\n"
-    assert pages[1].text == "(hidden sheet)\nSecret\n\nhidden | words\n\n"
+    assert pages[0].text == "### Dues\n\nPort | Share\nVisby | 19%\nVisby | 2025-03-01\n\n"
+    assert pages[1].text == "(hidden sheet)\n### Secret\n\nhidden | words\n\n"
     assert pages[2].problem == "sheet 3 is blank"
 
 
@@ -100,7 +100,7 @@ def test_a_long_sheet_says_its_columns_again_and_a_far_cell_costs_nothing(tmp_pa
     )
     first, second = pages_of(make_xlsx(tmp_path / "a.xlsx", {"Long": rows, "Far": far}))
     assert first.count("Port | Tons\n") > 3
-    assert second == "Far\n\n1\n | ... | 2\n\n"
+    assert second == "### Far\n\n1\n | ... | 2\n\n"
 
 
 # OpenDocument
@@ -128,8 +128,8 @@ def test_opendocument_lists_tables_notes_and_changed_numbers(tmp_path) -> None:
     document = read(make_odt(tmp_path / "a.odt", body, styles))
     assert (document.kind, document.unit) == ("odt", "section")
     assert [page.text for page in document.pages] == [
-        "Lease\n\n10^6 ~~90~~75[note: a note]\n\n1. Fees\n2. Term\n\n2024 | May\n2024 | June\n\n",
-        "End\n\nlast\nwords\n\n",
+        "## Lease\n\n10^6 ~~90~~75[note: a note]\n\n1. Fees\n2. Term\n\n2024 | May\n2024 | June\n\n",
+        "## End\n\nlast\nwords\n\n",
     ]
 
 
@@ -140,7 +140,7 @@ def test_sheets_of_opendocument_have_their_names(tmp_path) -> None:
     path = make_odt(
         tmp_path / "a.ods", f'<table:table table:name="Boats">{head}{rows}</table:table>', kind="spreadsheet"
     )
-    assert pages_of(path) == ["Boats\n\n" + "7 | 7 | 7\n" * 3 + "\n"]
+    assert pages_of(path) == ["## Boats\n\n" + "7 | 7 | 7\n" * 3 + "\n"]
 
 
 # rich text

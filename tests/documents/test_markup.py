@@ -94,7 +94,7 @@ def test_numbers_of_lists_are_those_that_browsers_show(markup: str, text: str) -
         ("<tr><th>Item<th colspan=2>2023<tr><td>Ships<td>4<td>", "Item | 2023 | 2023\nShips | 4 |"),
         ("<caption>Dues</caption><tr><th colspan=2>All<tr><td>a<td>1", "Dues\nAll\na | 1"),
         ("<tr><td>77<td><table><tr><td>pump<td>2<tr><td>valve<td>5</table>", "77 | pump: 2; valve: 5"),
-        ("<tr><td><h1>Site</h1><p>text</p><tr><td><table><tr><td>b<td>c</table>", "Site\n\ntext\n\nb | c"),
+        ("<tr><td><h1>Site</h1><p>text</p><tr><td><table><tr><td>b<td>c</table>", "## Site\n\ntext\n\nb | c"),
         ("<tr><td colspan=99999>x<td>y", "x" + " | x" * 99 + " | y"),
     ],
 )
@@ -191,7 +191,7 @@ def test_what_a_page_says_of_itself_stands_before_it() -> None:
         page(f"<head>{head}</head><p>They rise.")
         == "Title: Dues 2025\nAuthor: N. Nobody\nDate: 2025-03-01\n\nThey rise."
     )
-    assert page("<title>Dues 2025</title><h1>Dues: 2025</h1>") == "Dues: 2025"
+    assert page("<title>Dues 2025</title><h1>Dues: 2025</h1>") == "## Dues: 2025"
 
 
 @pytest.mark.parametrize(
@@ -255,14 +255,14 @@ def test_chapters_have_the_names_that_the_book_gives_them(tmp_path) -> None:
     pages = [page.text for page in book(tmp_path, chapters, contents).pages]
     assert pages == [
         "Cover\n\n",
-        "One: The Gale\n\nIt came.\n\nTwo\n\n[page 12]\nIt went.\n\n",
-        "Part III:\nThe Calm\n\nAll was quiet.\n\n",
+        "## One: The Gale\n\nIt came.\n\n## Two\n\n[page 12]\nIt went.\n\n",
+        "## Part III: The Calm\n\nAll was quiet.\n\n",
     ]
 
 
 def test_contents_of_an_epub_3_and_damaged_ones(tmp_path) -> None:
     nav = "<nav epub:type='toc'><ol><li><a href='a.xhtml'>One</a></ol></nav>"
-    assert text_of(book(tmp_path, {"a.xhtml": "<p>text"}, "<broken", **{"OEBPS/nav.xhtml": nav})) == "One\n\ntext"
+    assert text_of(book(tmp_path, {"a.xhtml": "<p>text"}, "<broken", **{"OEBPS/nav.xhtml": nav})) == "## One\n\ntext"
 
 
 def test_a_chapter_of_which_nothing_is_seen_says_so(tmp_path) -> None:

@@ -213,7 +213,7 @@ def test_columns_of_text_are_read_one_after_the_other(tmp_path, is_by_rows: bool
     drawn.append([at(330, 700 - 14 * i, text) for i, text in enumerate(right)])
     ordered = [one for part in (zip(*drawn, strict=True) if is_by_rows else drawn) for one in part]
     assert text_of(tmp_path, at(72, 740, "A Title", 16) + b"".join(ordered)) == "\n".join(
-        ["A Title", *left, *right, ""]
+        ["## A Title", *left, *right, ""]
     )
 
 

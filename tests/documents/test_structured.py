@@ -36,7 +36,7 @@ def test_html_blocks_tables_and_noise() -> None:
       <table><tr><th>Town</th><th>Time</th></tr><tr><td><p>Tornio</p></td><td>18:45</td></tr></table>
       <pre>a  b\n  c</pre></body></html>"""
     assert as_text(markup) == (
-        "Title: T\n\nHarbour & ferry\n\nOne bold word\xa0here.\nNext line\n\n- first\n- second\n"
+        "Title: T\n\n## Harbour & ferry\n\nOne bold word\xa0here.\nNext line\n\n- first\n- second\n"
         "Town | Time\nTornio | 18:45\n\na  b\n  c\n\n"
     )
 
@@ -71,8 +71,8 @@ def test_html_file_sections_and_charset(tmp_path) -> None:
     document = read(path)
     pages = list(document.pages)
     assert (document.kind, document.unit) == ("html", "section")
-    assert pages[0].text == "A\n\nÖl fur Łódź\n\n"
-    assert pages[1].text.startswith("B\n")
+    assert pages[0].text == "## A\n\nÖl fur Łódź\n\n"
+    assert pages[1].text.startswith("### B\n")
     assert text_of(document).count("word") == 3000
     assert max(len(page.text) for page in pages) <= 6000
 
@@ -100,7 +100,7 @@ def test_epub_chapters_in_spine_order(tmp_path) -> None:
         )
     )
     assert (document.kind, document.unit, document.num_pages) == ("epub", "chapter", 4)
-    assert [page.text for page in document.pages] == ["Zwei\n\nGrüße\n\n", "Erstes\n\n", "", ""]
+    assert [page.text for page in document.pages] == ["## Zwei\n\nGrüße\n\n", "Erstes\n\n", "", ""]
     assert [page.problem_code for page in document.pages] == ["", "", "scan", "unreadable"]
 
 
@@ -177,8 +177,8 @@ def test_word_file_in_reading_order(tmp_path) -> None:
     assert (document.kind, document.unit) == ("docx", "section")
     assert [page.text for page in document.pages] == [
         "Author: python-docx\nDate: 2013-12-23\n\n"
-        "Harbour\n\nBefore the table.\n\nTown | Time\nTornio | 18:45\n\nAfter the table.\n\n",
-        "Ferry\n\nThe end.\tReally.\n\n",
+        "## Harbour\n\nBefore the table.\n\nTown | Time\nTornio | 18:45\n\nAfter the table.\n\n",
+        "### Ferry\n\nThe end.\tReally.\n\n",
     ]
 
 

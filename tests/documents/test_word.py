@@ -78,7 +78,7 @@ def test_word_numbers_and_looks_that_stand_in_a_style(tmp_path) -> None:
     document = word(
         tmp_path, heading + paragraph("one") + heading + paragraph("two"), styles=styles, numbering=numbering
     )
-    assert [page.text for page in document.pages] == ["I. Term\n\none\n\n", "II. Term\n\ntwo\n\n"]
+    assert [page.text for page in document.pages] == ["## I. Term\n\none\n\n", "## II. Term\n\ntwo\n\n"]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_word_notes_and_comments_follow_their_paragraph_with_their_marks(tmp_pat
     text = text_of(word(tmp_path, body, **parts, comments=part("comment", "too dear")))
     assert text.split("\n\n") == [
         "Dues[1][2][i]", "[1] second", "[2] first", "[i] last", "[Comment by Eva: too dear]", "Next",
-        "Footnotes", "alone",
+        "## Footnotes", "alone",
     ]  # fmt: skip
 
 
@@ -258,8 +258,8 @@ def test_word_charts_diagrams_and_documents_within(tmp_path) -> None:
         },
     )  # fmt: skip
     assert text_of(document).replace("\n\n", "\n").split("\n") == [
-        "Cargo", " | 2023 | 2024", "North | 12 | 14", "South | 30 | 31", "- Plan", "- Do", "From HTML", "From <text>",
-        "From Word", "From mail", "x",
+        "Cargo", " | 2023 | 2024", "North | 12 | 14", "South | 30 | 31", "- Plan", "- Do", "## From HTML",
+        "From <text>", "From Word", "From mail", "x",
     ]  # fmt: skip
     told = "1 part (document inside this one): KeyError"
     assert [page.problem for page in document.pages if page.problem] == [f"section 1 is read without {told}"]

@@ -256,7 +256,7 @@ def test_reading_again_frees_the_old_pot_and_starts_over(desk: Desk) -> None:
     assert desk.workspace.session is not first
     assert desk.workspace.session is not None
     assert desk.workspace.session.context.config.pot.num_kept == 96
-    assert screen["chat"] == []
+    assert screen["chat"]["value"] == []
 
 
 def test_settings_that_cannot_work_change_nothing(read_desk: Desk) -> None:
@@ -546,7 +546,7 @@ def test_closing_the_document_frees_everything(desk: Desk) -> None:
     assert desk.workspace.document is None
     assert screen["status"]["phase"] == "empty"
     assert screen["map"] is None
-    assert screen["chat"] == []
+    assert screen["chat"]["value"] == []
 
 
 # -- failures ----------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def test_each_document_has_its_own_pot_and_conversation(desk: Desk, tmp_path: Pa
     other = desk.visitor.current
     assert other is not desk.workspace
     screen = desk.read()
-    assert screen["chat"] == []
+    assert screen["chat"]["value"] == []
     assert "2 pots in memory" in screen["memory"]["text"]
     screen = desk.actions.look_at(desk.id, desk.workspace.id)
     assert screen["ask"]["visible"], "what was read can be asked again"

@@ -97,7 +97,7 @@ class _Writer:
             return ""
         ends_page = has(properties, "sectPr") and value(properties, "sectPr", "type") != "continuous"
         after = self._page() if ends_page else ""
-        name = "h1" if "heading" in said else "p"
+        name = said.get("heading", "p")
         return f"<{name}>{before}{number if text.strip() else ''}{text}{after}</{name}>{self._beside()}"
 
     def _beside(self) -> str:

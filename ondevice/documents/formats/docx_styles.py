@@ -16,7 +16,7 @@ from ondevice.documents.formats.layout import ordinal
 
 OFF = frozenset({"0", "false", "off", "none"})
 _LOOKS = frozenset({"vanish", "strike", "dstrike", "vertAlign", "pageBreakBefore"})
-_HEADING_STYLES = ("heading", "title")
+_HEADING_STYLE = re.compile(r"(?:heading|title)(?: ([1-6]))?")
 _PLACE = re.compile(r"%([1-9])")
 _MAX_BASES = 20
 _NONE = Element("none")
@@ -58,13 +58,13 @@ class Styles:
         self.look = cache(self._look)
 
     def _look(self, name: str, depth: int = 0) -> dict[str, str]:
-        """Properties of a style, "heading" among them: names of styles are English in every language of Word."""
+        """Properties of a style; its "heading" is a tag: names of styles are English in every language of Word."""
         style = self._styles.get(name)
         if style is None or depth > _MAX_BASES:
             return {}
         said = self._look(value(style, "basedOn"), depth + 1) | look(child(style, "rPr")) | look(child(style, "pPr"))
-        is_heading = value(style, "name").lower().startswith(_HEADING_STYLES)
-        return said | ({"heading": "on"} if is_heading else {})
+        found = _HEADING_STYLE.match(value(style, "name").lower())
+        return said | ({"heading": f"h{found[1] or 1}"} if found else {})
 
 
 class Numbering:

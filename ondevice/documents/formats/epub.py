@@ -30,7 +30,7 @@ _CONTENTS_TYPE = "application/x-dtbncx+xml"
 # These only hide fonts from copying; the text is open.
 _FONT_OBFUSCATION = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 # Kinds of entries in tables of contents: names of chapters, printed pages.
-_CONTENTS = {"navPoint": "{}\n\n", "toc": "{}\n\n", "pageTarget": "[page {}]\n", "page-list": "[page {}]\n"}
+_CONTENTS = {"navPoint": "## {}\n\n", "toc": "## {}\n\n", "pageTarget": "[page {}]\n", "page-list": "[page {}]\n"}
 _ABOUT = {"title": "Title", "creator": "Author", "date": "Date"}
 _DRAWING = re.compile(rb"<(?:img|image|svg)[\s/>]", re.IGNORECASE)
 _RESAVE_FIX = "Convert it with Calibre or another program, then open the result."

@@ -14,10 +14,11 @@ from ondevice.documents.formats.inline import LOWERED, MARKS, RAISED, STRUCK, ma
 from ondevice.documents.formats.layout import Cell, inner_table, ordinal, table_lines
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.sections import Block, begin_with
+from ondevice.search.outline import headed
 
-_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
 # A blank line after these, a new line after those.
-_PARAGRAPHS = _HEADINGS | {"p", "blockquote", "pre", "ul", "ol", "dl", "figure", "section", "article", "hr"}
+_PARAGRAPHS = frozenset(_HEADINGS) | {"p", "blockquote", "pre", "ul", "ol", "dl", "figure", "section", "article", "hr"}
 _LINES = frozenset(
     {"div", "li", "dt", "dd", "br", "caption", "figcaption", "header", "footer", "main", "aside", "address", "body"}
     | {"table", "tr", "form", "fieldset", "details", "summary", "option", "center", "legend", "text", "noscript"}
@@ -52,7 +53,7 @@ class PageText:
         self._blocks: list[Block] = []
         self._text: list[str] = []
         self._lost: list[str] = []
-        self._heading = False
+        self._level = 0  # of the heading that it is in
         self._is_spaced, self._preformatted = is_spaced, int(is_spaced)
         self._inline = 0  # how many elements it is in whose text stays on one line
         self._item = ""  # the mark of a list item whose text has not begun
@@ -106,13 +107,13 @@ class PageText:
         else:
             before, after = _AROUND.get(tag, ("", ""))
             self._boundary(tag)
-            self._heading = self._heading or tag in _HEADINGS
+            self._level = self._level or _HEADINGS.get(tag, 0)
             self._preformatted += tag == "pre"
             self._text.append(before)
             self._children(node)
             self._text.append(after)
             self._boundary(tag)
-            self._heading = self._heading and tag not in _HEADINGS
+            self._level = 0 if tag in _HEADINGS else self._level
             self._preformatted -= tag == "pre"
         if apart(node, tag):
             self._text.append(" ")
@@ -123,7 +124,7 @@ class PageText:
 
     def _boundary(self, tag: str) -> None:
         if tag in _PARAGRAPHS or tag in _LINES:
-            if self._inline:
+            if self._inline or (self._level and tag == "br"):
                 self._text.append(" ")
             else:
                 self._end_block("\n\n" if tag in _PARAGRAPHS else "\n")
@@ -133,8 +134,9 @@ class PageText:
         text, lost = self._settled(self._text), tuple(self._lost)
         self._text = []
         if text or lost:
+            text = headed(text, self._level) if self._level and not self._item else text
             text = f"{self._item}{text}{line_end}" if text else ""
-            self._blocks.append(Block(text, self._heading and bool(text), lost))
+            self._blocks.append(Block(text, bool(self._level and text), lost))
             self._item, self._lost = "" if text else self._item, []
 
     def _settled(self, parts: list[str]) -> str:

@@ -15,6 +15,7 @@ from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.rows import as_row
 from ondevice.documents.formats.sections import Block, join_sections
 from ondevice.documents.types import Page
+from ondevice.search.outline import headed
 
 _SKIPPED = frozenset({"tracked-changes", "note-citation", "forms", "hidden-text", "sequence-decls", "automatic-styles"})
 _NAMED = {"annotation": "[comment: ", "note": "[note: ", "title": "[picture: ", "desc": "[picture: "}
@@ -63,11 +64,12 @@ class _Walk:
             name = tag(child)
             if name in ("p", "h"):
                 if text := self._text(child, depth + 1).strip():
-                    yield Block(text + "\n\n", is_heading=name == "h")
+                    level = int(attribute(child, "outline-level") or 1) if name == "h" else 0
+                    yield Block((headed(text, level) if level else text) + "\n\n", is_heading=level > 0)
             elif name == "list":
                 yield from self._items(child, "", depth + 1)
             elif name == "page" or (name == "table" and tag(element) == "spreadsheet"):
-                yield Block(attribute(child, "name") + "\n\n", is_heading=True)
+                yield Block(headed(attribute(child, "name"), 1) + "\n\n", is_heading=True)
                 yield from self._rows(child, depth) if name == "table" else self.blocks(child, depth + 1)
             elif name == "table":
                 yield from self._rows(child, depth + 1)

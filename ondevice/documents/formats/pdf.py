@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
@@ -16,6 +17,7 @@ import pypdfium2.raw as raw
 from pypdf import PdfReader, PdfWriter
 
 from ondevice.documents.formats.pdf_beside import attachment_lines, xfa_lines
+from ondevice.documents.formats.pdf_layout import title_words
 from ondevice.documents.formats.pdf_page import OpenPdf, read_page
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.types import Page
@@ -57,7 +59,7 @@ def open_pdf(request: Request) -> Reader:
         raise DocumentError("no page was found in it; the file is damaged", where=request.name, fix=_RESAVE_FIX)
     if num_pages > _CONFIGURATION["page_tree_maximum_entries"]:
         raise DocumentTooComplex("its page tree is too large", where=request.name, fix=_RESAVE_FIX)
-    pdf = OpenPdf(letters, structure, structure is not None and _has_layers(structure))
+    pdf = OpenPdf(letters, structure, structure is not None and _has_layers(structure), _titles(letters))
     return Reader("pdf", "page", _pages(pdf, request.first), num_pages)
 
 
@@ -125,6 +127,18 @@ def _structure(source: BinaryIO, request: Request) -> PdfReader | None:
             len(reader.pages)
             return reader
     return None
+
+
+def _titles(letters: pdfium.PdfDocument) -> dict[int, dict[str, int]] | None:
+    """The entries of the file's outline with their levels, by their words, for each page; None without any."""
+    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    with contextlib.suppress(Exception):
+        for mark in letters.get_toc():
+            target = mark.get_dest()
+            words = title_words(mark.get_title())
+            if words and target is not None and (index := target.get_index()) is not None:
+                found[index + 1].setdefault(words, mark.level + 1)
+    return dict(found) or None
 
 
 def _has_layers(reader: PdfReader) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ _STRAIGHT = math.radians(10)  # a scan is never quite straight
 _SMALLEST = 1.0  # points: what is smaller is seen by nobody
 _MOST_OBJECTS, _SIDE = 20_000, 600  # of a page that is drawn to see whether its text is seen: objects, pixels
 _PALEST, _FAINTEST = 235, 24  # of 255: shades near to that of paper, and a difference that is seen
+_HEAVY = re.compile(r"bold|black|heavy|medi\b|cmbx", re.IGNORECASE)
 _FILLED = (raw.FPDF_TEXTRENDERMODE_FILL, raw.FPDF_TEXTRENDERMODE_FILL_CLIP)
 _INVISIBLE = (raw.FPDF_TEXTRENDERMODE_INVISIBLE, raw.FPDF_TEXTRENDERMODE_CLIP)
 
@@ -156,6 +158,11 @@ def _font(handle: Any) -> str:
     font, name = raw.FPDFTextObj_GetFont(handle), ctypes.create_string_buffer(200)
     raw.FPDFFont_GetBaseFontName(font, name, len(name))
     return name.value.decode("utf-8", "replace")
+
+
+def is_bold(run: Run) -> bool:
+    """True if the letters of a run are heavy, as the name of their font says."""
+    return run.handle is not None and _HEAVY.search(_font(run.handle)) is not None
 
 
 def _touches(box: Box, other: Box) -> bool:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 
-from ondevice.documents.formats.pdf_glyphs import ASKEW, Box, Run, in_frame
+from ondevice.documents.formats.pdf_glyphs import ASKEW, Box, Run, in_frame, is_bold
 from ondevice.documents.formats.pdf_lines import Line, Value, put_into_lines
 from ondevice.documents.formats.pdf_tables import Block, Columns, blocks_of, by_rows, head_of, is_alike
+from ondevice.search.outline import headed
 
 _EDGE = 0.1  # of the height of the page, where headers and footers stand
+_LARGER, _LARGEST = 1.15, 1.5  # than the usual size: the letters of headings, and of those of the first level
+_MOST_TITLE_LINES, _MOST_TITLE_CHARS, _MOST_BOLD_CHARS = 3, 160, 80
+_NO_TITLE = re.compile(r"[.,;:]\s*\Z|\A\W*(?:figure|table|fig\.|abbildung|tabelle)\s", re.IGNORECASE)
+_NUMBERED = re.compile(r"^\s*(?:\d{1,3}(?:\.\d{1,3})*|[A-Z](?:\.\d{1,3})*|[IVX]+)[.:)]?\s+")
 _LARGE, _MOST_LARGE = 2.0, 50  # of the usual size: type across other lines that is larger is a watermark
 _MOST_WORDS = 200_000  # of a document that are remembered
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
@@ -24,18 +30,23 @@ _FIRST_PARTS = frozenset(("cross", "full", "half", "hard", "high", "ill", "long"
 
 @dataclass(slots=True)
 class Memory:
-    """Of the pages before: lines on the edges of the last one, its last table, watermarks, words."""
+    """Of the pages before: lines on the edges of the last one, its last table, watermarks, words, looks of headings."""
 
     edges: set[tuple[str, int, int]] = field(default_factory=set)
     table: tuple[Columns, list[str]] | None = None
     across: set[str] = field(default_factory=set)
     words: set[str] = field(default_factory=set)
+    sizes: Counter[float] = field(default_factory=Counter)  # of letters, by their number
+    levels: dict[float, int] = field(default_factory=dict)  # of headings with numbers, by their size
 
 
-def lay_out(runs: list[Run], values: list[Value], paper: Box, memory: Memory) -> str:
+def lay_out(
+    runs: list[Run], values: list[Value], paper: Box, memory: Memory, titles: dict[str, int] | None = None
+) -> str:
     """The text of a page, in reading order; `memory` goes on to the next page.
 
-    A line on the edge of the page that stood there on the page before, and a watermark seen before, are left out. A
+    Headings are marked: the `titles` on it with their levels or, where the file names none, lines that are set apart. A
+    line on the edge of the page that stood there on the page before, and a watermark seen before, are left out. A
     table that goes on from the page before gets its head again.
     """
     straight, across = _apart(runs)
@@ -44,17 +55,18 @@ def lay_out(runs: list[Run], values: list[Value], paper: Box, memory: Memory) ->
     edges = {(line.text, line.turn, round(line.base / 2)): id(line) for line in lines if _is_on_edge(line, paper)}
     again = [line for key, line in edges.items() if key in memory.edges]
     blocks = [block for block in blocks if block.columns or id(block.lines[0]) not in again] or blocks
-    memory.edges = set(edges)
+    is_first, memory.edges = not memory.sizes, set(edges)
     if len(memory.words) < _MOST_WORDS:
         memory.words.update(_WORD.findall(" ".join(line.text for line in lines)))
     head = _head_again(blocks, memory)
+    titles = _set_apart(blocks, set() if is_first else {*edges.values()}, memory) if titles is None else titles
     texts: list[str] = []
     for is_table, group in groupby(blocks, lambda block: bool(block.columns) and not block.is_prose):
         several = [text for block in group for text in block.texts()]
         if is_table and head:
             texts.append(head)
             head = ""
-        texts += several if is_table else _rejoined(several, memory.words)
+        texts += several if is_table else marked(_rejoined(several, memory.words), titles)
     new = [text for text in dict.fromkeys(across) if text not in memory.across]
     memory.across.update(new)
     return "\n".join(texts + new)
@@ -96,6 +108,66 @@ def _head_again(blocks: list[Block], memory: Memory) -> str:
         own = head_of(tables[-1].rows()) or (before[1] if before and goes_on and len(tables) == 1 else None)
         memory.table = (tables[-1].columns, own) if own else None
     return " | ".join(head)
+
+
+# -- headings ----------------------------------------------------------------------------------------------------------
+
+
+def title_words(text: str) -> str:
+    """The words of a title without its number, by which it is found again on its page."""
+    words = _NUMBERED.sub("", text).casefold() if _NUMBERED.sub("", text).strip() else text.casefold()
+    return "".join(character for character in words if character.isalnum())
+
+
+def marked(lines: list[str], titles: dict[str, int]) -> list[str]:
+    """The lines, with those that are a title marked as headings; one over several lines stands on one.
+
+    Args:
+        titles: levels by `title_words`.
+    """
+    found: list[str] = []
+    start = 0
+    while start < len(lines):
+        several = lines[start : start + _MOST_TITLE_LINES] if titles else []
+        joined = list(accumulate(several, lambda text, line: f"{text} {line}"))
+        at = next((at for at in range(len(joined), 0, -1) if title_words(joined[at - 1]) in titles), 0)
+        found.append(
+            headed(" ".join(joined[at - 1].split()), titles[title_words(joined[at - 1])]) if at else lines[start]
+        )
+        start += at or 1
+    return found
+
+
+def _set_apart(blocks: list[Block], on_edge: set[int], memory: Memory) -> dict[str, int]:
+    """Lines in larger letters than the most of the pages so far, and short ones in bold, as titles with their levels.
+
+    Neighbours of one size are one title. None stand in tables, nor `on_edge` (ids of lines) but with a number.
+    """
+    for block in blocks:
+        for line in block.lines:
+            memory.sizes[round(line.size, 1)] += len(line.text)
+    usual = memory.sizes.most_common(1)[0][0] if memory.sizes else 1.0
+    lines = [line for block in blocks if block.is_prose for line in block.lines]
+    is_out = [line.turn or (id(line) in on_edge and not _NUMBERED.match(line.text)) for line in lines]
+    levels = [0 if out else _level(line, usual) for line, out in zip(lines, is_out, strict=True)]
+    titles: dict[str, int] = {}
+    for (size, level), group in groupby(zip(lines, levels, strict=True), lambda one: (round(one[0].size, 1), one[1])):
+        text = " ".join(line.text for line, _ in group)
+        numbers = _NUMBERED.match(text)
+        if level and len(text) < _MOST_TITLE_CHARS and any(map(str.isalpha, text)):
+            if numbers:
+                memory.levels[size] = level = numbers[0].strip(" .").count(".") + 1
+            titles[title_words(text)] = memory.levels.get(size, level)
+    return titles
+
+
+def _level(line: Line, usual: float) -> int:
+    """The level that the look of a line gives it as a heading; 0: none."""
+    ratio = line.size / max(usual, 1.0)
+    if ratio > _LARGER:
+        return 1 if ratio > _LARGEST else 2
+    is_short = ratio > 0.95 and len(line.text) < _MOST_BOLD_CHARS and not _NO_TITLE.search(line.text)
+    return 3 if is_short and all(is_bold(run) for run in line.runs if run.text.strip()) else 0
 
 
 # -- words broken at line ends ---------------------------------------------------------------------------------------

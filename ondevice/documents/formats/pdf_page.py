@@ -48,11 +48,12 @@ _DRAWN: dict[int, Literal["image", "text", "graphics"]] = {
 
 @dataclass(slots=True)
 class OpenPdf:
-    """A file opened by both libraries; `structure` is None where pypdf finds none in it."""
+    """A file opened by both libraries, and its outline; `structure` is None where pypdf finds none in it."""
 
     letters: pdfium.PdfDocument
     structure: PdfReader | None
     has_layers: bool = False
+    titles: dict[int, dict[str, int]] | None = None  # levels of those on each page; None: the file has no outline
     memory: Memory = field(default_factory=Memory)
 
 
@@ -69,9 +70,10 @@ def read_page(pdf: OpenPdf, number: int) -> Page:
         page = pdf.letters[number - 1]
         runs, notes = read_glyphs(page, pdf.has_layers, cache(partial(_glyph_text, structure)))
         beside, more = Beside(), list[str]()
+        titles = None if pdf.titles is None else pdf.titles.get(number, {})
         with contextlib.suppress(Exception):
             beside = read_annotations(structure) if structure is not None else beside
-        text = lay_out(runs, beside.values, page.get_bbox(), pdf.memory)
+        text = lay_out(runs, beside.values, page.get_bbox(), pdf.memory, titles)
         with contextlib.suppress(Exception):
             more = [*dict.fromkeys(beside.lines), *link_lines(beside.links, runs, text), *figure_lines(page)]
         if not notes and structure is not None and _is_doubtful(text):  # pypdf does not know what nobody sees

@@ -13,6 +13,7 @@ from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.rows import as_row
 from ondevice.documents.types import Page
+from ondevice.search.outline import headed
 
 
 def open_pptx(request: Request) -> Reader:
@@ -40,7 +41,7 @@ def _lines(elements: Iterable[dict[str, Any]]) -> Iterator[str]:
         kind = element["type"]
         if kind in ("paragraph", "heading"):
             if text := "".join(map(_run, element["content"])).strip():
-                yield text + "\n"
+                yield (headed(text, 1) if kind == "heading" else text) + "\n"
         elif kind == "table":
             above: Held = {}
             for row in element["rows"]:

@@ -1,0 +1,203 @@
+"""The outline of a text: lines that readers mark as headings, or that call themselves chapters or go by numbers."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+AS_WRITTEN = ("txt", "csv", "jsonl", "srt", "rtf", "image")  # kinds of documents whose readers mark nothing
+_MARKDOWN = ("md", "ipynb")
+_FENCED = re.compile(r"^ {0,3}(```|~~~).*?(?:^ {0,3}\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+MARK = re.compile(r"^#{2,7} (?=\S)", re.MULTILINE)  # of headings, but in Markdown
+_MARKDOWN_MARK = re.compile(r"^ {0,3}#{1,6}[ \t]+(?=\S)", re.MULTILINE)
+_ROMAN = r"(?=[lxvi]+\b)(?:x?l|l?x{0,3})(?:i[xv]|v?i{0,3})(?<=[lxvi])"
+_NUMBER = rf"(?:\d{{1,3}}|{_ROMAN}|one|two|three|four|five|six|seven|eight|nine|ten)\b"
+_LEVELS = (
+    "part|book|volume|act|teil",
+    "chapter|adventure|canto|letter|scene|stave|kapitel|chapitre|capítulo",
+    "section|article|artikel",
+)
+_CALLED = re.compile(
+    rf"^[ \t]*(?:{'|'.join(f'({names})' for names in _LEVELS)}) {_NUMBER}(?:[ \t]*$|[.:)\u2013\u2014-][^\n]{{0,90}}$)",
+    re.MULTILINE | re.IGNORECASE,
+)
+_NUMBERED = re.compile(
+    r"^[ \t]*(\d{1,2}(?:\.\d{1,2}){0,3})[.)]?[ \t]+[^\W\d_][^\n]{1,80}(?<![.,;:?!\d])$", re.MULTILINE
+)
+_TITLE_BELOW = re.compile(r"\n{1,2}[ \t]*(\S[^\n]{1,60}?(?<![.,;]))[ \t]*\n[ \t]*\n")  # of a chapter
+_MOST_WORDS = 10  # of a heading that only its number tells
+_SHORT = 80  # characters under an entry of a table of contents
+_NAMES_ONE = re.compile(
+    rf"\b(?:{'|'.join(_LEVELS)}|appendix|headed|heading|(?:en)?titled|abschnitt|überschrift)\b|[\"\u201c]",
+    re.IGNORECASE,
+)
+_SUMMARY = re.compile(r"\b(?:summar\w*|overview|outline)\b", re.IGNORECASE)
+_LISTED = re.compile(
+    r"\b(?:list|name|give|show|enumerate|what are|how many|nenne|welche|wie viele)\b[^.?!]{0,40}?"
+    r"\b(heading|section|chapter|part|book|überschriften|abschnitt|kapitel|teil)(?:s|e|n)?\b"
+    r"(?!.*\b(?:mention|discuss|about|deal|talk|describe|say|contain)s?\b)"
+    r"|\b(?:table of contents|inhaltsverzeichnis)\b",
+    re.IGNORECASE,
+)
+_MOST_LISTED = 1600  # characters of the headings that are told
+_BY_NUMBER = re.compile(
+    rf"\b({'|'.join(_LEVELS)}|abschnitt|clause)\s+(\d{{1,3}}(?:\.\d{{1,3}}){{0,3}}|{_ROMAN})\b", re.IGNORECASE
+)
+_OWN_NUMBER = re.compile(
+    rf"(?:({'|'.join(_LEVELS)})\s+)?(\d{{1,3}}(?:\.\d{{1,3}})*\b|{_ROMAN}(?=[.:)]|\Z))", re.IGNORECASE
+)
+_FIGURES = {"i": 1, "v": 5, "x": 10, "l": 50}
+
+
+class Heading(NamedTuple):
+    """A heading: its words, its level from 1, the page it is on, and the character of the text that it begins at."""
+
+    title: str
+    level: int
+    page_index: int
+    start: int
+
+
+def headed(text: str, level: int) -> str:
+    """A heading with the mark that tells it from other lines: #, once more than its level from 1 to 6 says."""
+    title = text.lstrip("\f")
+    return f"{text[: len(text) - len(title)]}{'#' * (min(level, 6) + 1)} {title}" if title else text
+
+
+def outline(texts: Sequence[str], kind: str) -> list[Heading]:
+    """The headings of a document, without the entries of its table of contents.
+
+    Args:
+        texts: its pages; characters are counted through all of them.
+        kind: of `Document.kind`.
+    """
+    found: list[Heading] = []
+    start = 0
+    for index, text in enumerate(texts):
+        found += _marked(text, kind, index, start)
+        start += len(text)
+    if not found and kind not in _MARKDOWN:
+        found = list(_called("".join(texts), texts, is_paged=kind not in AS_WRITTEN))
+    sizes = [after.start - one.start - len(one.title) for one, after in pairwise([*found, Heading("", 0, 0, start)])]
+    keys = [own[0].lower() if (own := _OWN_NUMBER.match(one.title)) else _name(one.title) for one in found]
+    longest: dict[str, int] = {}
+    for key, size in zip(keys, sizes, strict=True):
+        longest[key] = max(longest.get(key, 0), size)
+    return [one for one, key, size in zip(found, keys, sizes, strict=True) if size > _SHORT or size == longest[key]]
+
+
+def section_of(headings: Sequence[Heading], at: int, end: int) -> tuple[int, int]:
+    """Characters [start, stop) from a heading to the next one of its level or of a higher one."""
+    one = headings[at]
+    return one.start, next((after.start for after in headings[at + 1 :] if after.level <= one.level), end)
+
+
+def section_called(question: str, headings: Sequence[Heading], end: int, *, is_whole: bool) -> tuple[int, int]:
+    """Characters [start, stop) of the section that a question names by number or title; as many as none if it does not.
+
+    Args:
+        end: of the text.
+        is_whole: it asks for a summary, so that a title alone names a section.
+    """
+    found: list[int] = []
+    if numbered := _BY_NUMBER.search(question):
+        wanted = numbered[1].lower(), _value(numbered[2])
+        found = [at for at, one in enumerate(headings) if _is_numbered(one.title, *wanted)]
+    elif is_whole or _NAMES_ONE.search(question):
+        words = f" {_words(_SUMMARY.sub('', question) if is_whole else question)} "
+        named = [(len(name), at) for at, one in enumerate(headings) if f" {(name := _name(one.title))} " in words]
+        found = [at for length, at in named if 2 < length == max(named)[0]]
+    sections = [section_of(headings, at, end) for at in found]
+    return max(sections, key=lambda section: section[1] - section[0], default=(0, 0))
+
+
+def heading_before(headings: Sequence[Heading], character: int) -> str:
+    """The title of the last heading before a character; "" if none is, or one begins there."""
+    at = bisect_left(headings, character, key=lambda one: one.start)
+    return "" if at == 0 or (at < len(headings) and headings[at].start == character) else headings[at - 1].title
+
+
+def listed(question: str, all_headings: Callable[[], Sequence[Heading]]) -> str:
+    """A sentence before a question for the headings, or the number of sections, that says them; "" if it is none."""
+    asked = _LISTED.search(question)
+    if not asked or not (headings := all_headings()):
+        return ""
+    called = (asked[1] or "heading").lower()
+    found = [one for one in headings if one.title.lower().startswith(called)]
+    if not found and called in ("heading", "überschriften"):
+        found = list(headings)
+    top = min((level for level, count in Counter(one.level for one in headings).items() if count > 1), default=1)
+    found = found or [one for one in headings if one.level <= top]
+    told = f"(The text has {len(found)} {called}s:"
+    for number, one in enumerate(found):
+        more = f"; and {len(found) - number} more"
+        told += more if len(told) > _MOST_LISTED else f"{';' * (number > 0)} {one.title}"
+        if told.endswith(more):
+            break
+    return f"{told}.) "
+
+
+def _marked(text: str, kind: str, index: int, start: int) -> Iterator[Heading]:
+    if kind in AS_WRITTEN:
+        return
+    if kind in _MARKDOWN:
+        text = _FENCED.sub(lambda code: " " * len(code[0]), text)
+    for mark in (_MARKDOWN_MARK if kind in _MARKDOWN else MARK).finditer(text):
+        title = text[mark.end() :].partition("\n")[0].rstrip(" \t#")
+        yield Heading(title, mark[0].count("#") - (kind not in _MARKDOWN), index, start + mark.start())
+
+
+def _called(text: str, texts: Sequence[str], *, is_paged: bool) -> Iterator[Heading]:
+    """Lines such as "Chapter 4." and "2.1 Data"; those of a text without pages between blank lines alone."""
+    ends, index = [0], 0
+    last: tuple[int, ...] = (0,)
+    for page in texts:
+        ends.append(ends[-1] + len(page))
+    for line in sorted([*_CALLED.finditer(text), *_NUMBERED.finditer(text)], key=re.Match.start):
+        title = " ".join(line[0].split())
+        if not is_paged and text[max(line.start() - 2, 0) : line.start()].strip("\n"):
+            continue
+        if line.re is _NUMBERED:
+            number = tuple(map(int, line[1].split(".")))
+            if len(title.split()) > _MOST_WORDS or number not in {(1,), (*last, 1), *_next(last)}:
+                continue
+            last, level = number, len(number)
+        else:
+            level = next(at for at, name in enumerate(line.groups(), 1) if name)
+            if len(title.split()) == 2 and (below := _TITLE_BELOW.match(text, line.end())):
+                title += f" {below[1]}"
+        while ends[index + 1] <= line.start():
+            index += 1
+        yield Heading(title, level, index, line.start() + len(line[0]) - len(line[0].lstrip()))
+
+
+def _next(number: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The numbers that may follow on the same level or on a higher one."""
+    return ((*number[:depth], number[depth] + 1) for depth in range(len(number)))
+
+
+def _is_numbered(title: str, kind: str, value: str) -> bool:
+    own = _OWN_NUMBER.match(title)
+    return bool(own and _value(own[2]) == value and (own[1] or kind).lower() == kind)
+
+
+def _value(number: str) -> str:
+    """The number in figures."""
+    if number[0].isdigit():
+        return number
+    figures = [_FIGURES[letter] for letter in number.lower()] + [0]
+    return str(sum(-one if one < after else one for one, after in pairwise(figures)))
+
+
+def _name(title: str) -> str:
+    """The words of a title without its number."""
+    own = _OWN_NUMBER.match(title)
+    return _words(title[own.end() :] if own else title) or _words(title)
+
+
+def _words(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.casefold()))
