@@ -40,7 +40,7 @@ def plain(data: bytes) -> bytes:
 def make_pdf(
     path: Path, *contents: bytes, stream=plain, font: bytes = FONT, catalog: bytes = b"", page: bytes = b"", more=()
 ) -> Path:
-    """A PDF with one page for each content stream; every page may use the font /F1 and the image /Im0.
+    """A PDF with one page for each content stream; every page may use the fonts /F1 and (bold) /F2 and the image /Im0.
 
     `catalog` and `page` are more entries of these; the objects of `more` have the numbers after those of the pages.
     """
@@ -54,7 +54,8 @@ def make_pdf(
     for index, content in enumerate(contents):
         objects.append(
             b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents %d 0 R "
-            b"/Resources << /Font << /F1 3 0 R >> /XObject << /Im0 4 0 R >> /Properties << /Layer %d 0 R >> >> %s >>"
+            b"/Resources << /Font << /F1 3 0 R /F2 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica-Bold >> >> "
+            b"/XObject << /Im0 4 0 R >> /Properties << /Layer %d 0 R >> >> %s >>"
             % (6 + 2 * index, 5 + 2 * len(contents), page)
         )
         objects.append(stream(content))

@@ -471,7 +471,7 @@ def test_a_question_that_does_not_fit_is_not_lost(read_desk: Desk) -> None:
     patches = list(read_desk.actions.ask(read_desk.id, "why " * 2000, read_desk.form))
     assert "free slots" in patches[-1]["toast"]
     assert patches[-1]["question"]["value"] == "why " * 2000, "the text is back in its field"
-    assert patches[-1]["chat"] == []
+    assert patches[-1]["chat"]["value"] == []
     assert read_desk.ask("When?")["chat"], "the next question works"
 
 
