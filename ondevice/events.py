@@ -328,7 +328,8 @@ class AnswerFinished:
     """The answer is complete and the pot is as it was before the question.
 
     `stop_reason` is `end` (the model ended it), `length`, `loop` (it repeated itself), `not_found` (the document seems
-    to have no answer), `cancelled`, or in the app `turn`: it was long, and others wait for the model.
+    to have no answer), `outline` (its headings gave it, and no model was asked), `cancelled`, or in the app `turn`: it
+    was long, and others wait for the model.
     `stage_seconds` add up to the time from the question to the end of the answer: reading the question up to the first
     token, searching the text, looking for tokens that it needs, bringing them back (reading passages again as text, or
     question and answer again over what came back),

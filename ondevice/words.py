@@ -16,6 +16,7 @@ _REASONS = {
     "cancelled": "The answer was stopped. ",
     "turn": "The answer was ended here, since others wait for the model. ",
     "loop": "The model began to repeat itself, and was stopped. ",
+    "outline": "From the headings of the document, without the model. ",
     "not_found": "Neither the words of the question nor the model find an answer in it. ",
 }
 _FEW_PAGES = 6
@@ -144,6 +145,8 @@ def account(answer: AnswerFinished, held: Holdings) -> str:
 def summary(answer: AnswerFinished, *, is_again: bool = False) -> str:
     """The one line under an answer: why it ended, how much of the document it is from, and the time that it took."""
     ledger = answer.ledger
+    if answer.stop_reason == "outline":
+        return f"{_REASONS['outline']}{duration(answer.seconds)}"
     if ledger.tokens_unread:
         where = "a search of the whole text" if _is_found(answer) else "the beginning"
         used = f"From {where}: {share(ledger.tokens_read, ledger.tokens_total)} was read"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -36,20 +35,13 @@ _NAMES_ONE = re.compile(
     re.IGNORECASE,
 )
 _SUMMARY = re.compile(r"\b(?:summar\w*|overview|outline)\b", re.IGNORECASE)
-_LISTED = re.compile(
-    r"\b(?:list|name|give|show|enumerate|what are|how many|nenne|welche|wie viele)\b[^.?!]{0,40}?"
-    r"\b(heading|section|chapter|part|book|überschriften|abschnitt|kapitel|teil)(?:s|e|n)?\b"
-    r"(?!.*\b(?:mention|discuss|about|deal|talk|describe|say|contain)s?\b)"
-    r"|\b(?:table of contents|inhaltsverzeichnis)\b",
-    re.IGNORECASE,
-)
-_MOST_LISTED = 1600  # characters of the headings that are told
 _BY_NUMBER = re.compile(
     rf"\b({'|'.join(_LEVELS)}|abschnitt|clause)\s+(\d{{1,3}}(?:\.\d{{1,3}}){{0,3}}|{_ROMAN})\b", re.IGNORECASE
 )
 _OWN_NUMBER = re.compile(
     rf"(?:({'|'.join(_LEVELS)})\s+)?(\d{{1,3}}(?:\.\d{{1,3}})*\b|{_ROMAN}(?=[.:)]|\Z))", re.IGNORECASE
 )
+_ASIDE = re.compile(r"\([^()]*\)")
 _FIGURES = {"i": 1, "v": 5, "x": 10, "l": 50}
 
 
@@ -121,26 +113,6 @@ def heading_before(headings: Sequence[Heading], character: int) -> str:
     return "" if at == 0 or (at < len(headings) and headings[at].start == character) else headings[at - 1].title
 
 
-def listed(question: str, all_headings: Callable[[], Sequence[Heading]]) -> str:
-    """A sentence before a question for the headings, or the number of sections, that says them; "" if it is none."""
-    asked = _LISTED.search(question)
-    if not asked or not (headings := all_headings()):
-        return ""
-    called = (asked[1] or "heading").lower()
-    found = [one for one in headings if one.title.lower().startswith(called)]
-    if not found and called in ("heading", "überschriften"):
-        found = list(headings)
-    top = min((level for level, count in Counter(one.level for one in headings).items() if count > 1), default=1)
-    found = found or [one for one in headings if one.level <= top]
-    told = f"(The text has {len(found)} {called}s:"
-    for number, one in enumerate(found):
-        more = f"; and {len(found) - number} more"
-        told += more if len(told) > _MOST_LISTED else f"{';' * (number > 0)} {one.title}"
-        if told.endswith(more):
-            break
-    return f"{told}.) "
-
-
 def _marked(text: str, kind: str, index: int, start: int) -> Iterator[Heading]:
     if kind in AS_WRITTEN:
         return
@@ -194,9 +166,10 @@ def _value(number: str) -> str:
 
 
 def _name(title: str) -> str:
-    """The words of a title without its number."""
+    """The words of a title without its number, article, and what stands in brackets."""
     own = _OWN_NUMBER.match(title)
-    return _words(title[own.end() :] if own else title) or _words(title)
+    bare = _words(_ASIDE.sub("", title[own.end() :] if own else title))
+    return bare.removeprefix("the ") or _words(title)
 
 
 def _words(text: str) -> str:

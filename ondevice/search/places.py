@@ -36,8 +36,14 @@ _ABOUT_FILE = re.compile(
 )
 _HOW_MANY_TABLES = re.compile(r"\bhow many tables\b|\bwie viele tabellen\b", re.IGNORECASE)
 _TABLE = re.compile(r"(?:^[^\n]* \| [^\n]*\n){2,}", re.MULTILINE)
+_CAPTION = re.compile(r"^(?:table|tabelle)\s+(\w{1,4}(?:\.\d+)?)[.:]", re.MULTILINE | re.IGNORECASE)
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 _TEXT = r"(?:document|text|paper|book|article|report|contract|story|novel|file|letter|manual|page|chapter|section|it)"
+_OF_ITSELF = re.compile(
+    rf"\b(?:title|authors?) of (?:this|the) {_TEXT}\b|\bwer hat (?:das|dies|diesen|dieses|den) \w+ geschrieben\b"
+    rf"|\bwho (?:wrote|are the authors of|is the author of) (?:this|the) {_TEXT}\b",
+    re.IGNORECASE,
+)
 _WHOLE = re.compile(
     r"\bsummar|\boverview\b|\boutline\b|\bgist\b|\btl;? ?dr\b|\bin (?:short|brief|a nutshell)\b|\btakeaways?\b"
     r"|\b(?:main|key|central|overall) (?:idea|point|topic|theme|argument|finding|message|purpose|conclusion)s?\b"
@@ -82,11 +88,14 @@ def section_named(question: str, text: str) -> tuple[int, int]:
 
 
 def end_named(question: str, text: str) -> tuple[int, int]:
-    """Characters [start, stop) of the text's beginning or end, if a question asks for its first or last words."""
-    end = _END_OF_TEXT.search(question)
-    if end is None:
+    """Characters [start, stop) of the text's beginning or end, if a question asks for its first or last words.
+
+    Its title and authors stand at its beginning, too.
+    """
+    end, is_title = _END_OF_TEXT.search(question), _OF_ITSELF.search(question)
+    if end is None and is_title is None:
         return 0, 0
-    if end[1]:
+    if end is None or end[1]:
         return 0, text.find("\n", END_CHARS, 2 * END_CHARS) + 1 or min(END_CHARS, len(text))
     start = max(len(text.rstrip()) - END_CHARS, 0)
     line = text.rfind("\n", max(start - END_CHARS, 0), start)
@@ -117,7 +126,8 @@ def told(question: str, texts: Sequence[str], name: str, unit: str, num_pages: i
     if _ABOUT_FILE.search(question):
         return f'(The file is called "{name}" and has {num_pages} {unit}{"s" * (num_pages != 1)}.) '
     if _HOW_MANY_TABLES.search(question):
-        return f"(Tables in the text: {sum(len(_TABLE.findall(text)) for text in texts)}.) "
+        captions = {number for text in texts for number in _CAPTION.findall(text)}
+        return f"(Tables in the text: {len(captions) or sum(len(_TABLE.findall(text)) for text in texts)}.) "
     end = _END_OF_TEXT.search(question)
     if end and texts and not (_NUMBERS.search(question) or _END.search(question) or _SECTION.search(question)):
         sentences = _SENTENCES.split((texts[0][:END_CHARS] if end[1] else texts[-1].rstrip()[-END_CHARS:]).strip())

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from ondevice.config import GenerationConfig
-from ondevice.decode.answer import answer
+from ondevice.decode.answer import answer, said
 from ondevice.decode.attended import attended, may_attend
 from ondevice.decode.combine import combine
 from ondevice.decode.denial import FEWEST_TOKENS, NOT_THERE, NOT_YET, SMALLEST, Judgement
@@ -34,9 +34,9 @@ from ondevice.events import (
 from ondevice.machine.memory import memory_watched
 from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
-from ondevice.search.outline import listed
 from ondevice.search.passages import Bounds
 from ondevice.search.places import asks_for_whole, asks_which_page, told
+from ondevice.search.structure import from_outline
 from ondevice.search.tables import Row, told_of
 from ondevice.session.plan import SHORT_TEXT, Plan
 from ondevice.session.rereading import Rereading, Weights
@@ -212,11 +212,12 @@ class Session:
         if not all(0 <= token < self.context.decoder.parts.vocab_size for token in begun):
             raise PotError("The answer that was to go on is another model's", fix="Ask the question again.")
         generation = generation or self.context.config.generation
+        if known := self._from_outline(question):
+            yield from said(self.context, question, known, clock)
+            return
         tokens, fact, rows = self.context.tokens, "", list[Row]()
         if tokens.keeps_text:
-            fact = listed(question, lambda: tokens.headings) or told(
-                question, tokens.texts, tokens.document.name, tokens.document.unit, tokens.num_pages
-            )
+            fact = told(question, tokens.texts, tokens.document.name, tokens.document.unit, tokens.num_pages)
             if generation.num_passage_tokens and not (fact or self._names_place(question)):
                 rows = self._again.rows_named(question)
         asked = f"{fact}{told_of(rows, question)}{question}"
@@ -271,9 +272,19 @@ class Session:
             self.clock.restart()  # a reading that waited for the answer goes on
 
     def searches(self, question: str, generation: GenerationConfig) -> bool:
-        """True if a question is answered from passages that a search of the text finds, which need not be read yet."""
+        """True if a question is answered from passages that a search finds, or the outline: they need not be read."""
         found = self._passages(question, generation)
-        return bool(found) and (not may_attend(self.context) or self._names_place(question))
+        is_found = bool(found) and (not may_attend(self.context) or self._names_place(question))
+        return is_found or bool(self._from_outline(question))
+
+    def _from_outline(self, question: str) -> str:
+        """The answer that the headings of the document give by themselves; "" if they give none."""
+        tokens = self.context.tokens
+
+        def page(index: int) -> str:
+            return f"{tokens.document.unit} {tokens.page_number(index)}"
+
+        return from_outline(question, tokens.texts, lambda: tokens.headings, page) if tokens.keeps_text else ""
 
     @property
     def _again(self) -> Rereading:

@@ -74,7 +74,11 @@ def _marked(text: str, missing: list[str]) -> str:
 def _what_follows(workspace: Workspace, exchange: Exchange) -> str:
     """The sentence on when a better answer than an early one comes; nothing once all is read."""
     left = workspace.seconds_left
-    if not exchange.num_unread or workspace.telemetry.num_passed >= workspace.num_tokens:
+    if (
+        not exchange.num_unread
+        or exchange.record.get("stop_reason") == "outline"
+        or workspace.telemetry.num_passed >= workspace.num_tokens
+    ):
         return ""
     if not workspace.is_reading:
         return "Resume reading for a better one."

@@ -71,8 +71,11 @@ def test_the_end_is_the_last_lines(question: str) -> None:
     assert text[start:stop].startswith("Line ")
     assert stop == len(text)
     assert 700 < stop - start < 900
-    start, stop = end_named("What does the first line say?", text)
-    assert start == 0
+    for asked in ("What does the first line say?", "Who wrote this paper?", "What is the title of the document?"):
+        start, stop = end_named(asked, text)
+        assert (start, stop) == (0, text.index("\n", 800) + 1)
+    assert end_named("Who wrote this letter to the king?", text) != (0, 0)
+    assert end_named("Who wrote the song?", text) == (0, 0)
     assert text[stop - 1] == "\n"
     assert end_named("When was the last ship seen?", text) == (0, 0)
     assert end_named(question, "Only this.") == (0, 10)
@@ -105,3 +108,9 @@ def test_a_question_for_a_page_needs_its_number_beside_the_text() -> None:
     assert asks_which_page("On which page is the deposit?")
     assert asks_which_page("Auf welcher Seite steht das?")
     assert not asks_which_page("What is on page 3?")
+
+
+def test_tables_are_counted_by_their_captions_or_else_by_their_rows() -> None:
+    rows = "a | b\nc | d\n\n"
+    for text, number in ((rows * 2, 2), (f"Table 1: x\n{rows}{rows}Table A.2. y\nTable 1: again\n", 2), ("a | b\n", 0)):
+        assert told("How many tables are there?", [text], "a.pdf", "page", 1) == f"(Tables in the text: {number}.) "

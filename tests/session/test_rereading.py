@@ -435,3 +435,39 @@ def test_no_row_is_told_where_passages_are_off() -> None:
     prompt = with_history(session.context.chat, question, (), 200)
     expected = finished(session.answer(question, prompt, session.context.config.generation))[0]
     assert finished(session.ask(question))[0].text == expected.text
+
+
+HEADED = (
+    f"## The First Watch\n{PAGES[0]}\n## The Second Watch (late)\n",
+    f"{PAGES[1]}\n## The Third Watch\n{PAGES[2]}\n",
+)
+
+
+def test_headings_answer_by_themselves_before_and_after_reading() -> None:
+    session = session_of()
+    list(session.open(document(HEADED, kind="pdf")))
+    question = "Which section mentions keeper 25?"
+    assert session.searches(question, GENERATION)
+    seen = list(session.ask(question))
+    answer = seen[-1]
+    assert isinstance(answer, AnswerFinished)
+    assert answer.text == "\u201ckeeper 25\u201d stands in \u201cThe Second Watch (late)\u201d (page 2)."
+    assert "".join(event.text for event in seen if isinstance(event, AnswerToken)) == answer.text
+    assert (answer.stop_reason, answer.recalled, answer.ledger.tokens_read) == ("outline", None, 0)
+    list(session.resume())
+    before = [layer.clone() for layer in session.context.pot.keys]
+    assert finished(session.ask(question))[0].text == answer.text
+    assert finished(session.ask("List the headings."))[0].text.count("\n- The ") == 3
+    assert all(torch.equal(one, other) for one, other in zip(before, session.context.pot.keys, strict=True))
+
+
+def test_a_section_is_named_by_its_title_and_stands_before_what_is_read_of_it() -> None:
+    session = session_of(generation=replace(GENERATION, num_passage_tokens=900))
+    list(session.read(document(HEADED, kind="pdf")))
+    text = "".join(HEADED)
+    _, recalled = finished(session.ask("Summarise the second watch."))
+    assert recalled is not None
+    assert recalled.tokens.tolist() == [[text.index("## The Second"), text.index("## The Third")]]
+    first = text.index("Keeper 45 ")
+    heading = session._again._heading(first, is_first=True)
+    assert session.context.loaded.tokenizer.decode(heading.tolist()) == "Page 2, The Third Watch:\n"

@@ -1,0 +1,104 @@
+"""Answers that the outline of a document gives by itself, so that no model can get them wrong."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from ondevice.search.outline import Heading
+
+_KIND = r"(heading|section|chapter|part|book)"
+_KINDS = {
+    "headings": "heading", "outline": "heading", "contents": "heading", "überschriften": "heading",
+    "inhaltsverzeichnis": "heading", "gliederung": "heading", "sections": "section", "abschnitte": "section",
+    "chapters": "chapter", "kapitel": "chapter", "parts": "part", "books": "book",
+}  # fmt: skip
+# A question of these words, and one of the above, asks for a list; with another word it asks for something else.
+_PLAIN = re.compile(
+    "please|can|could|you|i|list|name|give|show|tell|me|us|enumerate|what|which|are|is|how|many|all|every|of|the|its|main"
+    "|top|level|table|in|this|that|document|paper|book|text|report|article|file|it|there|does|do|have|has|here|and|their"
+    "|titles|section|chapter|nenne|zeige|welche|wie|viele|alle|die|das|der|des|dokuments|buchs|textes|gibt|es|hat|im|sind"
+)
+_HOW_MANY = re.compile(r"how many (chapters|sections|headings) (?:does|do|has|are in)\b", re.IGNORECASE)
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "last")
+_NTH = re.compile(
+    rf"\b({'|'.join(_ORDINALS)}) {_KIND}\b.{{0,12}}\b(?:called|title|titled|headed|named?)\b", re.IGNORECASE
+)
+_NTH_TITLE = re.compile(rf"\b(?:title|heading|name) of the ({'|'.join(_ORDINALS)}) {_KIND}\b", re.IGNORECASE)
+_WHERE = re.compile(
+    r"\b(?:which|what) (?:section|chapter|part|heading)s? (?:mention|contain)s? "
+    r"(?:the (?:word|name|phrase|term) )?(.+?)\s*[?.!]*\Z",
+    re.IGNORECASE,
+)
+_MOST = 100  # headings of one answer
+
+
+def from_outline(
+    question: str, texts: Sequence[str], headings: Callable[[], Sequence[Heading]], page: Callable[[int], str]
+) -> str:
+    """The answer to a question for the headings, their number or one of them, or for the sections that have a word.
+
+    Args:
+        texts: of the document, page by page.
+        headings: its outline, which is only made for such a question.
+        page: index of a page -> the words for it, such as "page 3".
+
+    Returns:
+        "" where the question is another one, or the document has no headings.
+    """
+    where, nth, kind = _WHERE.search(question), _NTH.search(question) or _NTH_TITLE.search(question), _listed(question)
+    if not (where or nth or kind) or not (all_of_them := headings()):
+        return ""
+    if where:
+        return _with_words(where[1].strip("\"\u201c\u201d'"), texts, all_of_them, page)
+    found = _of_kind(all_of_them, nth[2].lower() if nth else kind)
+    if nth:
+        at = _ORDINALS.index(nth[1].lower())
+        one = found[-1] if nth[1].lower() == "last" and found else found[at] if at < len(found) else None
+        return f"The {nth[1]} {nth[2]} is \u201c{one.title}\u201d ({page(one.page_index)})." if one else ""
+    if not found:
+        return ""
+    top = min(one.level for one in found)
+    lines = [f"{'  ' * (one.level - top)}- {one.title} ({page(one.page_index)})" for one in found[:_MOST]]
+    lines += [f"- and {len(found) - _MOST} more"] if len(found) > _MOST else []
+    return "\n".join([f"The document has {len(found)} {kind}{'s' * (len(found) != 1)}:", "", *lines])
+
+
+def _listed(question: str) -> str:
+    """The kind of headings that a question asks to list or to count; "" for another question."""
+    if counted := _HOW_MANY.match(question):
+        return _KINDS[counted[1].lower()]
+    found = re.findall(r"\w+", question.casefold())
+    kinds = [word for word in found if word in _KINDS]
+    return _KINDS[kinds[0]] if len(kinds) == 1 and all(map(_PLAIN.fullmatch, set(found) - {*kinds})) else ""
+
+
+def _of_kind(headings: Sequence[Heading], kind: str) -> Sequence[Heading]:
+    """Headings that call themselves so; else all of them, or those of the first level that has several."""
+    named = [one for one in headings if one.title.lower().startswith(kind)]
+    if named or kind in ("part", "book"):
+        return named
+    if kind == "heading":
+        return headings
+    top = min((level for level, count in Counter(one.level for one in headings).items() if count > 1), default=1)
+    return [one for one in headings if one.level <= top] or headings
+
+
+def _with_words(words: str, texts: Sequence[str], headings: Sequence[Heading], page: Callable[[int], str]) -> str:
+    """The sections in which some words stand, in the order of the document."""
+    phrase = r"\s+".join(map(re.escape, words.split()))
+    pattern = re.compile(rf"(?<!\w){phrase}(?!\w)", re.IGNORECASE)
+    starts, found = [0, *accumulate(map(len, texts))], dict[str, str]()
+    for index, text in enumerate(texts):
+        for match in pattern.finditer(text):
+            at = bisect_right(headings, starts[index] + match.start(), key=lambda one: one.start) - 1
+            title = headings[at].title if at >= 0 else "the beginning"
+            found.setdefault(title, page(index))
+    if not found:
+        return ""
+    places = [f"\u201c{title}\u201d ({where})" for title, where in [*found.items()][:_MOST]]
+    more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
+    return f"\u201c{words}\u201d stands in {', '.join(places)}{more}."
