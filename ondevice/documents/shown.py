@@ -91,6 +91,8 @@ def _unmark(found: re.Match[str]) -> str:
 
 def _goes_on(line: str, after: str, usual: int) -> bool:
     end = line.rstrip()
+    if MARK.match(line):
+        return False
     begins = after[:1].isalpha() or (end[-1:] == "," and after[:1].strip())
     if len(end) < 0.75 * usual or not begins or _GAP.search(line) or _GAP.search(after):
         return False

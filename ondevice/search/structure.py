@@ -61,8 +61,11 @@ def from_outline(
         return f"The {nth[1]} {nth[2]} is \u201c{one.title}\u201d ({page(one.page_index)})." if one else ""
     if not found:
         return ""
-    top = min(one.level for one in found)
-    lines = [f"{'  ' * (one.level - top)}- {one.title} ({page(one.page_index)})" for one in found[:_MOST]]
+    above, lines = list[int](), list[str]()  # levels of the headings that the next one may be under
+    for one in found[:_MOST]:
+        above = [level for level in above if level < one.level]
+        lines.append(f"{'  ' * len(above)}- {one.title} ({page(one.page_index)})")
+        above.append(one.level)
     lines += [f"- and {len(found) - _MOST} more"] if len(found) > _MOST else []
     return "\n".join([f"The document has {len(found)} {kind}{'s' * (len(found) != 1)}:", "", *lines])
 

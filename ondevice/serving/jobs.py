@@ -141,7 +141,7 @@ class Jobs:
         def steps() -> Job:
             yield from self._answer(workspace, session_of(workspace), asked)
 
-        return self._in_turn(workspace, Phase.ANSWERING, steps())
+        return self._in_turn(workspace, Phase.ANSWERING, steps(), is_short=True)
 
     def scan(self, workspace: Workspace, question: str) -> Job:
         """Ask a question on every chunk of the document, read or not."""
@@ -246,8 +246,8 @@ class Jobs:
         finally:
             workspace.waits_for_model = False
 
-    def _in_turn(self, workspace: Workspace, activity: Phase, steps: Job) -> Job:
-        return _run(workspace, activity, steps, self.engine, self._until_model(workspace))
+    def _in_turn(self, workspace: Workspace, activity: Phase, steps: Job, *, is_short: bool = False) -> Job:
+        return _run(workspace, activity, steps, self.engine, self._until_model(workspace), is_short=is_short)
 
     def _read(self, workspace: Workspace, session: Session, *steps: Iterator[Event]) -> Job:
         """Follow the steps of a reading; questions that are asked meanwhile are answered between two of its events."""
@@ -258,6 +258,8 @@ class Jobs:
                 for event in _followed(workspace, session, events):
                     workspace.note(event)
                     yield event
+                    if self.engine.lane.let_through():  # answers to questions about other documents
+                        session.clock.restart()
                     if session.context.spans:
                         early += yield from self._answer_asked(workspace, session)
                     if session.context.num_read:
@@ -367,6 +369,8 @@ def _run(
     steps: Job,
     engine: Engine | None = None,
     until: Generator[Waiting, None, bool] | None = None,
+    *,
+    is_short: bool = False,
 ) -> Job:
     """Go through the steps of a job, in line for the model of `engine`, and `until` it is there; None: without."""
     workspace.problem = None
@@ -375,7 +379,7 @@ def _run(
             if engine is None or until is None:
                 yield from _at_work(workspace, activity, steps)
                 return
-            with engine.lane.ticket() as ticket:
+            with engine.lane.ticket(is_short=is_short) as ticket:
                 if (yield from until) and (yield from wait_for_turn(ticket, workspace.stop)):
                     yield from _at_work(workspace, activity, steps)
                     return

@@ -1,6 +1,7 @@
 """The one lane of an engine: each job that needs the model stands in line, and has it alone when the turn comes.
 
-It knows neither the model nor who asks; the screen and the programming interface share it.
+It knows neither the model nor who asks; the screen and the programming interface share it. Work that is short need not
+wait for the end of what takes long.
 """
 
 from __future__ import annotations
@@ -25,16 +26,34 @@ class Lane:
         with self._moved:
             return len(self._line) > 1
 
-    def ticket(self) -> Ticket:
-        """A place at the end of the line; it is given back where its `with` block ends."""
-        return Ticket(self)
+    def ticket(self, *, is_short: bool = False) -> Ticket:
+        """A place at the end of the line; it is given back where its `with` block ends.
+
+        Args:
+            is_short: long work lets it through, see `let_through`.
+        """
+        return Ticket(self, is_short)
+
+    def let_through(self) -> bool:
+        """Let short work come first, for the one that has the turn; True, once that is done, if there was any."""
+        with self._moved:
+            holder, short = self._line[0], [one for one in self._line if one.is_short and one.is_waiting]
+            if holder.is_short or not short:
+                return False
+            rest = [one for one in self._line if one not in short]
+            self._line.clear()
+            self._line.extend((*short, *rest))
+            self._moved.notify_all()
+            self._moved.wait_for(lambda: self._line[0] is holder)
+            return True
 
 
 class Ticket:
     """A place in the line, from the beginning of its `with` block to the end, in any thread."""
 
-    def __init__(self, lane: Lane) -> None:
-        self._line, self._moved = lane._line, lane._moved
+    def __init__(self, lane: Lane, is_short: bool) -> None:
+        self._line, self._moved, self.is_short = lane._line, lane._moved, is_short
+        self.is_waiting = False  # this moment: whoever has left to say so may not come back soon
 
     def __enter__(self) -> Ticket:
         with self._moved:
@@ -55,7 +74,11 @@ class Ticket:
     def wait(self, seconds: float) -> bool:
         """Wait for the turn, for so long at most; returns whether it has come."""
         with self._moved:
-            return self._moved.wait_for(lambda: self._line[0] is self, seconds)
+            self.is_waiting = True
+            try:
+                return self._moved.wait_for(lambda: self._line[0] is self, seconds)
+            finally:
+                self.is_waiting = False
 
     def wait_unless(self, stop: threading.Event, seconds: float = float("inf")) -> bool:
         """As `wait`, but also over once `stop` is set, and False then: a job that is stopped does not want the turn."""

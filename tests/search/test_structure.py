@@ -39,6 +39,13 @@ def test_headings_are_listed_with_their_pages(question: str) -> None:
     assert said(question) == ALL
 
 
+def test_a_heading_is_under_the_last_one_of_a_higher_level() -> None:
+    answer = said("List the headings", ["#### Abstract\n## 1 Boats\n#### Sails\n### 1.1 Masts\n## 2 Tides\n"])
+    assert [line.partition(" (")[0] for line in answer.split("\n")[2:]] == [
+        "- Abstract", "- 1 Boats", "  - Sails", "  - 1.1 Masts", "- 2 Tides",
+    ]  # fmt: skip
+
+
 def test_sections_are_those_of_the_first_level_that_has_several() -> None:
     sections = ["Ferries", "1 Introduction", "2 Data", "Results"]
     answer = said("How many sections are there?")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from graphlib import TopologicalSorter
@@ -190,6 +192,36 @@ def test_a_question_while_reading_is_answered_in_between(house: House) -> None:
     assert [type(event) for event in events if isinstance(event, DocumentRead | AnswerFinished)] == [
         AnswerFinished, DocumentRead, AnswerFinished,
     ]  # fmt: skip
+
+
+def test_a_question_about_another_document_does_not_wait_for_the_end_of_a_reading(house: House) -> None:
+    list(house.jobs.read(house.claimed(), CONFIG))
+    read, asked, events = house.workspace, replace(WHEN, remembers=False), list[JobEvent]()
+    (house.folder / "other.txt").write_text(TEXT)
+    house.open(house.folder / "other.txt")
+    other, is_over = house.workspace, threading.Event()
+
+    def answer() -> None:
+        events.extend(house.jobs.ask(read, asked))
+        is_over.set()
+
+    thread, was_answered = threading.Thread(target=answer), False
+    for event in house.jobs.read(house.claimed(), CONFIG):
+        if isinstance(event, TokensRead) and not thread.ident:
+            assert read.claim()
+            thread.start()
+            while not house.engine.lane.is_wanted:
+                time.sleep(0.001)
+        was_answered = was_answered or (is_over.is_set() and not isinstance(event, DocumentRead))
+        time.sleep(0.001)
+    thread.join()
+    assert was_answered
+    for workspace in (read, other):
+        house.workspace = workspace
+        alone = list(house.jobs.ask(house.claimed(), asked))[-1]
+        assert isinstance(alone, AnswerFinished)
+        assert isinstance(events[-1], AnswerFinished)
+        assert alone.text == events[-1].text, "neither pot has noticed"
 
 
 def test_a_question_that_fails_while_reading_does_not_end_it(house: House) -> None:

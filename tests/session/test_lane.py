@@ -41,6 +41,35 @@ def test_whoever_is_stopped_waits_no_longer_and_gets_no_turn() -> None:
         timer.join()
 
 
+def test_long_work_lets_short_work_through_and_goes_on_after_it() -> None:
+    lane, order = Lane(), list[str]()
+    with lane.ticket() as long, lane.ticket() as other:
+        assert not lane.let_through(), "the other one is as long"
+
+        def answer() -> None:
+            with lane.ticket(is_short=True) as ticket:
+                assert ticket.wait(5)
+                order.append("answered")
+                assert not lane.let_through(), "nothing is shorter"
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        while not lane.let_through():
+            time.sleep(0.001)
+        order.append("goes on")
+        thread.join()
+        assert order == ["answered", "goes on"]
+        assert long.wait(0)
+        assert other.num_ahead == 1
+
+
+def test_nobody_is_let_through_who_does_not_wait_just_now() -> None:
+    lane = Lane()
+    with lane.ticket(), lane.ticket(is_short=True) as short:
+        assert not short.wait(0.01)
+        assert not lane.let_through()
+
+
 def test_two_threads_are_never_in_it_at_once() -> None:
     lane, inside, most = Lane(), [], []
 
