@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -108,7 +108,10 @@ class Jobs:
         return _run(workspace, Phase.OPENING, steps())
 
     def read(self, workspace: Workspace, config: EngineConfig) -> Job:
-        """Read the document from its beginning, in a new pot in place of the one before."""
+        """Read the document from its beginning, in a new pot in place of the one before.
+
+        Where a question to it waits, it comes before other readings up to the answer.
+        """
 
         def steps() -> Job:
             tokens = workspace.tokens
@@ -124,7 +127,8 @@ class Jobs:
             finally:
                 self.speeds.note(self.engine.loaded, config, workspace.telemetry)
 
-        return self._in_turn(workspace, Phase.READING, steps())
+        hurries = lambda: workspace.asked.waiting is not None or workspace.stop.is_set()  # noqa: E731
+        return self._in_turn(workspace, Phase.READING, steps(), hurries)
 
     def resume(self, workspace: Workspace) -> Job:
         """Read on from where reading was stopped."""
@@ -141,7 +145,7 @@ class Jobs:
         def steps() -> Job:
             yield from self._answer(workspace, session_of(workspace), asked)
 
-        return self._in_turn(workspace, Phase.ANSWERING, steps(), is_short=True)
+        return self._in_turn(workspace, Phase.ANSWERING, steps(), lambda: True)
 
     def scan(self, workspace: Workspace, question: str) -> Job:
         """Ask a question on every chunk of the document, read or not."""
@@ -246,8 +250,10 @@ class Jobs:
         finally:
             workspace.waits_for_model = False
 
-    def _in_turn(self, workspace: Workspace, activity: Phase, steps: Job, *, is_short: bool = False) -> Job:
-        return _run(workspace, activity, steps, self.engine, self._until_model(workspace), is_short=is_short)
+    def _in_turn(
+        self, workspace: Workspace, activity: Phase, steps: Job, is_short: Callable[[], bool] = lambda: False
+    ) -> Job:
+        return _run(workspace, activity, steps, self.engine, self._until_model(workspace), is_short)
 
     def _read(self, workspace: Workspace, session: Session, *steps: Iterator[Event]) -> Job:
         """Follow the steps of a reading; questions that are asked meanwhile are answered between two of its events."""
@@ -258,7 +264,7 @@ class Jobs:
                 for event in _followed(workspace, session, events):
                     workspace.note(event)
                     yield event
-                    if self.engine.lane.let_through():  # answers to questions about other documents
+                    if self.engine.lane.let_through():  # questions about other documents were answered
                         session.clock.restart()
                     if session.context.spans:
                         early += yield from self._answer_asked(workspace, session)
@@ -369,8 +375,7 @@ def _run(
     steps: Job,
     engine: Engine | None = None,
     until: Generator[Waiting, None, bool] | None = None,
-    *,
-    is_short: bool = False,
+    is_short: Callable[[], bool] = lambda: False,
 ) -> Job:
     """Go through the steps of a job, in line for the model of `engine`, and `until` it is there; None: without."""
     workspace.problem = None
@@ -379,7 +384,7 @@ def _run(
             if engine is None or until is None:
                 yield from _at_work(workspace, activity, steps)
                 return
-            with engine.lane.ticket(is_short=is_short) as ticket:
+            with engine.lane.ticket(is_short) as ticket:
                 if (yield from until) and (yield from wait_for_turn(ticket, workspace.stop)):
                     yield from _at_work(workspace, activity, steps)
                     return

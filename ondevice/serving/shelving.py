@@ -95,7 +95,7 @@ def _run(jobs: Jobs, work: ShelfWork, members: Sequence[Member], request: Reques
     work.turns.append(turn)
     work.problem = ""
     try:
-        with jobs.engine.lane.ticket(is_short=True) as ticket:
+        with jobs.engine.lane.ticket(lambda: True) as ticket:
             if not (yield from wait_for_turn(ticket, work.stop)):
                 yield Stopped()
                 return

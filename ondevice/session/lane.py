@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 _POLL_SECONDS = 0.1
 
@@ -26,34 +27,47 @@ class Lane:
         with self._moved:
             return len(self._line) > 1
 
-    def ticket(self, *, is_short: bool = False) -> Ticket:
+    def ticket(self, is_short: Callable[[], bool] = lambda: False) -> Ticket:
         """A place at the end of the line; it is given back where its `with` block ends.
 
         Args:
-            is_short: long work lets it through, see `let_through`.
+            is_short: asked again and again: True while long work is to let it through, see `let_through`.
         """
         return Ticket(self, is_short)
 
     def let_through(self) -> bool:
-        """Let short work come first, for the one that has the turn; True, once that is done, if there was any."""
+        """Let short work come first, for the one that has the turn; True, once that is done, if there was any.
+
+        What has become long since it was let through gives the turn back so.
+        """
         with self._moved:
-            holder, short = self._line[0], [one for one in self._line if one.is_short and one.is_waiting]
-            if holder.is_short or not short:
+            holder, others = self._line[0], [one for one in self._line if one.is_waiting]
+            interrupted = [one for one in others if one.is_interrupted]
+            first = [] if holder.is_short() else interrupted or [one for one in others if one.is_short()]
+            if not first:
                 return False
-            rest = [one for one in self._line if one not in short]
+            rest = [one for one in self._line if one not in first]
             self._line.clear()
-            self._line.extend((*short, *rest))
+            self._line.extend((*first, *rest))
             self._moved.notify_all()
-            self._moved.wait_for(lambda: self._line[0] is holder)
+            holder.is_interrupted = not interrupted
+            holder.wait()
+            holder.is_interrupted = False
             return True
 
 
 class Ticket:
-    """A place in the line, from the beginning of its `with` block to the end, in any thread."""
+    """A place in the line, from the beginning of its `with` block to the end, in any thread.
 
-    def __init__(self, lane: Lane, is_short: bool) -> None:
+    Attributes:
+        is_short: as `Lane.ticket` has it.
+        is_waiting: it waits for the turn at this moment; whoever has left to say so may not come back soon.
+        is_interrupted: it had the turn, and waits for the end of what it has let through.
+    """
+
+    def __init__(self, lane: Lane, is_short: Callable[[], bool]) -> None:
         self._line, self._moved, self.is_short = lane._line, lane._moved, is_short
-        self.is_waiting = False  # this moment: whoever has left to say so may not come back soon
+        self.is_waiting = self.is_interrupted = False
 
     def __enter__(self) -> Ticket:
         with self._moved:
@@ -71,7 +85,7 @@ class Ticket:
         with self._moved:
             return self._line.index(self)
 
-    def wait(self, seconds: float) -> bool:
+    def wait(self, seconds: float | None = None) -> bool:
         """Wait for the turn, for so long at most; returns whether it has come."""
         with self._moved:
             self.is_waiting = True

@@ -113,7 +113,7 @@ def wire(
     used = run(parts["header"].use_model, models.use, data=["name"])
 
     for ready in (*opened, used) if reads_at_once else ():
-        run(ready.then, actions.read_opened)
+        run(ready.then, actions.read_opened, **waits)
 
 
 class _Wires:

@@ -224,6 +224,32 @@ def test_a_question_about_another_document_does_not_wait_for_the_end_of_a_readin
         assert alone.text == events[-1].text, "neither pot has noticed"
 
 
+def test_a_document_that_waits_to_be_read_is_asked_at_once_and_read_in_its_turn(house: House) -> None:
+    first, order = house.workspace, list[str]()
+    (house.folder / "other.txt").write_text(TEXT)
+    house.open(house.folder / "other.txt")
+    config = replace(CONFIG, generation=replace(CONFIG.generation, num_passage_tokens=100))
+    assert house.workspace.asked.put(replace(WHEN, generation=config.generation))
+
+    def read(workspace: Workspace, name: str) -> None:
+        for event in house.jobs.read(workspace, config):
+            if isinstance(event, AnswerFinished | DocumentRead):
+                order.append(f"{name} {type(event).__name__}")
+            time.sleep(0.001)
+
+    thread, job = threading.Thread(target=read, args=(house.claimed(), "other")), house.jobs.read(first, config)
+    assert first.claim()
+    assert isinstance(next(job), Working)
+    thread.start()
+    while not house.engine.lane.is_wanted:
+        time.sleep(0.001)
+    for event in job:
+        if isinstance(event, DocumentRead):
+            order.append("first DocumentRead")
+    thread.join()
+    assert order == ["other AnswerFinished", "first DocumentRead", "other DocumentRead", "other AnswerFinished"]
+
+
 def test_a_question_that_fails_while_reading_does_not_end_it(house: House) -> None:
     events, is_asked = list[JobEvent](), False
     for event in house.jobs.read(house.claimed(), CONFIG):

@@ -47,7 +47,7 @@ def test_long_work_lets_short_work_through_and_goes_on_after_it() -> None:
         assert not lane.let_through(), "the other one is as long"
 
         def answer() -> None:
-            with lane.ticket(is_short=True) as ticket:
+            with lane.ticket(lambda: True) as ticket:
                 assert ticket.wait(5)
                 order.append("answered")
                 assert not lane.let_through(), "nothing is shorter"
@@ -63,9 +63,33 @@ def test_long_work_lets_short_work_through_and_goes_on_after_it() -> None:
         assert other.num_ahead == 1
 
 
+def test_what_has_become_long_gives_the_turn_back_to_what_it_interrupted() -> None:
+    lane, order, is_asked = Lane(), list[str](), threading.Event()
+    is_asked.set()
+    with lane.ticket():
+
+        def read_ahead() -> None:
+            with lane.ticket(is_asked.is_set) as ticket:
+                assert ticket.wait(5)
+                order.append("answers")
+                assert not lane.let_through(), "it is short still"
+                is_asked.clear()
+                assert lane.let_through()
+                order.append("reads")
+
+        thread = threading.Thread(target=read_ahead)
+        thread.start()
+        while not lane.let_through():
+            time.sleep(0.001)
+        order.append("goes on")
+        assert not lane.let_through(), "each has the turn to its end now"
+    thread.join()
+    assert order == ["answers", "goes on", "reads"]
+
+
 def test_nobody_is_let_through_who_does_not_wait_just_now() -> None:
     lane = Lane()
-    with lane.ticket(), lane.ticket(is_short=True) as short:
+    with lane.ticket(), lane.ticket(lambda: True) as short:
         assert not short.wait(0.01)
         assert not lane.let_through()
 
