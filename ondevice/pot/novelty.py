@@ -135,12 +135,6 @@ class Novelty:
             before = before.to(ids(0, 1).device)
         self._state_before, self._waiting = before, waiting
 
-    def copy(self) -> Novelty:
-        """An independent copy; the tensors are never changed and are shared."""
-        other = Novelty(self._token_loss)
-        other._state_before, other._waiting = self._state_before, list(self._waiting)
-        return other
-
     def _nats(self, states: Tensor, ids: Tensor) -> Tensor:
         # Rounding may take the cross-entropy of a certain token a little below 0.
         return self._token_loss(states, ids).clamp(min=0.0)
