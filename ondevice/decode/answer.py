@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from pkgutil import resolve_name
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ from ondevice.events import (
     TokensRecalled,
 )
 from ondevice.model.passes import Pass, PassStopped
-from ondevice.pot.eviction import Eviction, LongAnswer, make_eviction
+from ondevice.pot.eviction import Eviction, LongAnswer
 from ondevice.pot.undo import UndoLog
 from ondevice.stage_clock import StageClock
 
@@ -341,14 +342,16 @@ def _eviction(context: Context, num_document: list[int], mass: list[Tensor], und
         mass: attention of the question, for each layer (batch, num_kv_heads, num_cached); empty where it decides
             nothing.
     """
-    config = context.config.pot
-    long = LongAnswer(
-        pot=context.pot,
-        mass=mass,
-        num_document=num_document,
-        num_protected=context.num_protected,
-        max_positions=min(context.loaded.max_positions, context.decoder.reach(context.pot)),
-        rotate_keys=context.decoder.rotate_keys,
-        save=undo.save,
+    rule = resolve_name(context.config.pot.decode_method.eviction)
+    eviction: Eviction = rule(
+        LongAnswer(
+            pot=context.pot,
+            mass=mass,
+            num_document=num_document,
+            num_protected=context.num_protected,
+            max_positions=min(context.loaded.max_positions, context.decoder.reach(context.pot)),
+            rotate_keys=context.decoder.rotate_keys,
+            save=undo.save,
+        )
     )
-    return make_eviction(config.decode_method, long)
+    return eviction
