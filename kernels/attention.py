@@ -146,12 +146,8 @@ def head_maximum(
     Returns:
         (batch, n, num_slots) float32.
     """
-    batch, num_heads, num_queries, _ = query.shape
-    num_kv_heads = keys.shape[1]
-    folded = _fold(query, num_kv_heads)
-    probabilities = _probabilities(folded, keys, _fold_mask(query, keys, mask), scale, softcap)
-    shape = (batch, num_kv_heads, num_heads // num_kv_heads, num_queries, keys.shape[2])
-    return probabilities.view(shape).amax(dim=(1, 2))
+    probabilities = _probabilities(_fold(query, keys.shape[1]), keys, _fold_mask(query, keys, mask), scale, softcap)
+    return probabilities.unflatten(2, (-1, query.shape[2])).amax(dim=(1, 2))
 
 
 @lru_cache(maxsize=2)  # that of a pass and that of its observed queries; what is here counts for no pot

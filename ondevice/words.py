@@ -192,7 +192,7 @@ def account_rows(answer: AnswerFinished, held: Holdings) -> list[tuple[str, str]
         ("Pot", f"{count(ledger.slots_used)} of {count(ledger.slots_capacity)} slots, {size(held.pot_bytes)}"),
         ("Small model's pot", size(held.speculator_bytes) if held.speculator_bytes else ""),
         ("Host tier", _tier(held) if held.tier_bytes or held.tier_most_bytes else ""),
-        ("Memory", _memory(held)),
+        ("Memory", f"{size(held.nbytes)} of {size(held.limit_bytes)} for the document" if held.limit_bytes else ""),
         ("Brought back", ". ".join(recalled(answer, held.unit))),
         ("Attention", "" if answer.share_read == 1 else f"{share(answer.share_read, 1.0)} of the pot read for a token"),
         ("Overwritten", f"{plural(answer.num_overwritten, 'slot')}, given back" if answer.num_overwritten else ""),
@@ -214,10 +214,6 @@ def _took(answer: AnswerFinished) -> str:
     if answer.tokens_per_second is not None:
         parts.append(f"then {rate(answer.tokens_per_second)}")
     return ", ".join(parts)
-
-
-def _memory(held: Holdings) -> str:
-    return f"{size(held.nbytes)} of {size(held.limit_bytes)} for the document" if held.limit_bytes else ""
 
 
 def _skipped(ledger: Ledger, unit: str) -> str:

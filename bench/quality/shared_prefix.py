@@ -77,4 +77,12 @@ def continue_from(session: Session, other: Session) -> None:
     if mine.host is not None and theirs.host is not None:
         theirs.host.settle()
         mine.host.restore(theirs.host.state(), mine.extent)
-    session.reader.novelty, session.reader.words = other.reader.novelty.copy(), other.reader.words.copy()
+    novelty, decoder = other.reader.novelty.state(), mine.decoder
+    session.reader.novelty.restore(
+        novelty,
+        lambda first, stop: decoder.ids(mine.tokens.ids(first, stop)),
+        start,
+        decoder.parts.hidden_size,
+        decoder.dtype,
+    )
+    session.reader.words = other.reader.words.copy()

@@ -1,4 +1,4 @@
-"""Compiles the entry of a kernel, which threads call with the address of its arguments."""
+"""Compiles kernels: their entries, which threads call with the address of the arguments, and what those call."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from numba import cfunc, types
+from numba import cfunc, njit, types
 
+jit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # of what is called by the kernel alone
 _OF_AN_ADDRESS = types.void(types.voidptr)
 
 

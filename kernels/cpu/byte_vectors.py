@@ -16,7 +16,7 @@ from ondevice.kernels.cpu.vectors import (
     I8,
     I16,
     I32,
-    I64,
+    advanced,
     call_function,
     fma,
     kernel_part,
@@ -85,11 +85,6 @@ def load(b: ir.IRBuilder, address: ir.Value, offset: int, kind: ir.Type, align: 
 
 def store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, offset: int = 0, align: int = 4) -> None:
     b.store(value, pointer_to(b, address, offset, value.type), align=align)
-
-
-def advanced(b: ir.IRBuilder, address: ir.Value, stride: ir.Value | int, index: ir.Value | int) -> ir.Value:
-    stride, index = (x if isinstance(x, ir.Value) else ir.Constant(I64, x) for x in (stride, index))
-    return b.add(address, b.mul(stride, index))
 
 
 def _add_pairs(b: ir.IRBuilder, products: ir.Value) -> ir.Value:

@@ -10,7 +10,6 @@ the number of threads nor on how a text is cut into passes.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import struct
 from functools import cache
@@ -18,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import carray, literally, njit
+from numba import carray, literally
 from ondevice.kernels.cpu import counters, query_tiles, vectors
-from ondevice.kernels.cpu.building import built, last_change
+from ondevice.kernels.cpu.building import built, jit, last_change
 from ondevice.kernels.cpu.counters import draw
 from ondevice.kernels.cpu.query_tiles import (
     HAS_PAIRS,
@@ -37,7 +36,7 @@ from ondevice.kernels.cpu.query_tiles import (
     soften_row,
 )
 from ondevice.kernels.cpu.threads import run_in_threads
-from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, IS_WIDE, LANES
+from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, IS_WIDE, LANES, LINE_BYTES, in_lines
 from torch import Tensor
 
 MIN_QUERIES = 32  # with fewer, laying out keys and values costs more than it saves
@@ -45,7 +44,6 @@ _MAX_HEAD_DIM = 256
 _STRETCH = 16 * ROWS  # queries that go from block to block together
 _BLOCK_PANELS = 4
 _BLOCK = _BLOCK_PANELS * PANEL_SLOTS  # slots
-_LINE_BYTES = 64
 
 _INTEGERS = [
     *("query", "keys", "values", "out", "counters", "key_panels", "value_panels", "scratch", "thread_bytes"),
@@ -81,8 +79,8 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, *, scale: float, in_bflo
     num_threads, num_panels = torch.get_num_threads(), -(-num_slots // PANEL_SLOTS)
     slot_bytes = head_dim * (2 if kind == BFLOAT16 else 4)
     panels = torch.empty(2, batch * num_kv_heads, num_panels * PANEL_SLOTS * slot_bytes, dtype=torch.uint8)
-    thread_bytes = _in_lines(_scratch_bytes(head_dim))
-    memory = torch.zeros(2 * _LINE_BYTES + num_threads * thread_bytes, dtype=torch.uint8)
+    thread_bytes = in_lines(_scratch_bytes(head_dim))
+    memory = torch.zeros(2 * LINE_BYTES + num_threads * thread_bytes, dtype=torch.uint8)
     call = _PACKED.pack(
         query.data_ptr(),
         keys.data_ptr(),
@@ -91,7 +89,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, *, scale: float, in_bflo
         memory.data_ptr(),
         panels[0].data_ptr(),
         panels[1].data_ptr(),
-        memory.data_ptr() + 2 * _LINE_BYTES,
+        memory.data_ptr() + 2 * LINE_BYTES,
         thread_bytes,
         batch * num_heads,
         num_queries,
@@ -104,9 +102,9 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, *, scale: float, in_bflo
         *(4 * stride for stride in values.stride()[:3]),
         scale / math.log(2),
     )
-    run_in_threads(_kernel(_PACK, head_dim, kind), call, num_threads)
-    memory[: 2 * _LINE_BYTES].zero_()
-    run_in_threads(_kernel(_ATTEND, head_dim, kind), call, num_threads)
+    run_in_threads(_compiled(_PACK, head_dim, kind).ctypes, call, num_threads)
+    memory[: 2 * LINE_BYTES].zero_()
+    run_in_threads(_compiled(_ATTEND, head_dim, kind).ctypes, call, num_threads)
     return out
 
 
@@ -114,21 +112,12 @@ def prepare(head_dim: int, *, in_bfloat16: bool) -> None:
     """Compile what `attend` needs; later processes find it in Numba's cache."""
     if IS_WIDE and head_dim % LANES == 0 and head_dim <= _MAX_HEAD_DIM:
         for stage in (_PACK, _ATTEND):
-            _kernel(stage, head_dim, BFLOAT16 if in_bfloat16 and HAS_PAIRS else FLOAT32)
+            _compiled(stage, head_dim, BFLOAT16 if in_bfloat16 and HAS_PAIRS else FLOAT32)
 
 
 def _scratch_bytes(head_dim: int) -> int:
     """Of a thread: scores of a tile; queries, sums, maximum and total of each row of a stretch."""
     return 4 * ROWS * _BLOCK + _STRETCH * (8 * head_dim + 8)
-
-
-def _in_lines(num_bytes: int) -> int:
-    return -(-num_bytes // _LINE_BYTES) * _LINE_BYTES
-
-
-@cache
-def _kernel(stage: int, head_dim: int, kind: int) -> Any:
-    return ctypes.CFUNCTYPE(None, ctypes.c_char_p)(_compiled(stage, head_dim, kind).address)
 
 
 @cache
@@ -145,15 +134,12 @@ def _compiled(stage: int, head_dim: int, kind: int) -> Any:
     return built(work)
 
 
-_jit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # called by the kernel alone
-
-
-@_jit
+@jit
 def _panel_bytes(head_dim: int, kind: int) -> int:
     return PANEL_SLOTS * head_dim * (2 if kind == BFLOAT16 else 4)
 
 
-@_jit
+@jit
 def _pack(call: Any, head_dim: int, kind: int) -> None:
     """One thread: lay out panels of keys and values that no other has taken. Behind the last slot it is repeated."""
     literally(head_dim), literally(kind)
@@ -186,12 +172,12 @@ def _pack(call: Any, head_dim: int, kind: int) -> None:
                 pack_query(values + slot * call.value_stride, value_panel + 4 * i * head_dim, 1.0, head_dim, kind)
 
 
-@_jit
+@jit
 def _attend(call: Any, head_dim: int, kind: int) -> None:
     """One thread: stretches of queries that no other has taken, those that see most first."""
     literally(head_dim), literally(kind)
     num_stretches = -(-call.num_queries // _STRETCH)
-    scratch = call.scratch + draw(call.counters + _LINE_BYTES) * call.thread_bytes
+    scratch = call.scratch + draw(call.counters + LINE_BYTES) * call.thread_bytes
     while True:
         task = draw(call.counters)
         if task >= num_stretches * call.num_heads:
@@ -200,7 +186,7 @@ def _attend(call: Any, head_dim: int, kind: int) -> None:
         _attend_stretch(call, task % call.num_heads, first, scratch, head_dim, kind)
 
 
-@_jit
+@jit
 def _attend_stretch(call: Any, head: int, first: int, scratch: int, head_dim: int, kind: int) -> None:
     """Some queries of a head, from block to block of what they see."""
     literally(head_dim), literally(kind)

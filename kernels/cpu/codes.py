@@ -12,11 +12,13 @@ from ondevice.kernels.cpu.vectors import (
     INT8,
     INT8_INT4,
     LANES,
+    advanced,
     fma,
     kernel_part,
     load,
     load_codes,
     load_halves,
+    pointer_to,
     splat,
     store,
 )
@@ -50,7 +52,7 @@ def widen_keys(
     row = ir.Constant(I64, 4 * head_dim)
     with cgutils.for_range(b, num_slots) as loop:
         wide = _Vector(b, codes, stride, scales, loop.index, head_dim, INT8 if kind == INT8_INT4 else kind)
-        place = b.sext(b.load(_address(b, places, loop.index, I32), align=4), I64)
+        place = b.sext(_number(b, places, loop.index, I32), I64)
         angle = b.mul(place, row)
         to, cos, sin = b.add(out, b.mul(loop.index, row)), b.add(cosines, angle), b.add(sines, angle)
         for at, lanes in chunks:
@@ -102,7 +104,7 @@ class _Vector:
         self._b, self._codes, self._half = b, b.add(codes, b.mul(index, stride)), head_dim // 2
         self._scale: ir.Value | None = None
         if kind == INT8:
-            self._scale = splat(b, _number(b, scales, index))
+            self._scale = splat(b, _number(b, scales, index, F32))
             return
         groups = num_groups(head_dim)
         self._group_size = head_dim // groups
@@ -127,14 +129,9 @@ class _Vector:
 
     def _of_group(self, row: ir.Value, offset: int) -> ir.Value:
         b = self._b
-        pointer = b.inttoptr(b.add(row, ir.Constant(I64, offset)), _F16.as_pointer())
-        return b.fpext(b.load(pointer, align=2), F32)
+        return b.fpext(b.load(pointer_to(b, row, offset, _F16), align=2), F32)
 
 
-def _address(b: ir.IRBuilder, row: ir.Value, index: ir.Value, kind: ir.Type) -> ir.Value:
-    """Address of the number of 4 bytes with this index."""
-    return b.inttoptr(b.add(row, b.mul(index, ir.Constant(I64, 4))), kind.as_pointer())
-
-
-def _number(b: ir.IRBuilder, row: ir.Value, index: ir.Value) -> ir.Value:
-    return b.load(_address(b, row, index, F32), align=4)
+def _number(b: ir.IRBuilder, row: ir.Value, index: ir.Value, kind: ir.Type) -> ir.Value:
+    """The number of 4 bytes with this index."""
+    return b.load(b.inttoptr(advanced(b, row, 4, index), kind.as_pointer()), align=4)

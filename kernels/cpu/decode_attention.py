@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-from functools import cache, lru_cache
-from typing import Any
+from functools import lru_cache
 
 import torch
 from ondevice.kernels.codes import Coded
 from ondevice.kernels.cpu.threads import are_helping, run_in_threads
-from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, INT4, INT8, INT8_INT4, LANES
-from ondevice.kernels.cpu.walk import LINE_BYTES, NUM_LIMITS, PACKED, compiled, vector_bytes
+from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, INT4, INT8, INT8_INT4, LANES, LINE_BYTES, in_lines
+from ondevice.kernels.cpu.walk import NUM_LIMITS, PACKED, compiled, vector_bytes
 from ondevice.kernels.termination import Termination
 from torch import Tensor
 
@@ -90,9 +88,9 @@ def _run(
     num_threads = torch.get_num_threads()
     # Shared by the threads: two counters, then those of each head and its softmax so far; then scratch of each thread.
     row_lanes, row_bytes = 4 * LANES * -(-num_rows // LANES), 4 * LANES * -(-block_size // LANES)
-    head_bytes = _in_lines(2 * LINE_BYTES + 3 * row_lanes)
+    head_bytes = in_lines(2 * LINE_BYTES + 3 * row_lanes)
     thread_bytes = num_rows * (row_bytes + vector_bytes.py_func(head_dim)) + 4 * row_lanes + LINE_BYTES
-    thread_bytes = _in_lines(thread_bytes + (4 * head_dim * block_size if kind >= INT8 else 0))
+    thread_bytes = in_lines(thread_bytes + (4 * head_dim * block_size if kind >= INT8 else 0))
     memory_bytes = 2 * LINE_BYTES + batch * num_kv_heads * head_bytes + num_threads * thread_bytes
     memory = torch.zeros(memory_bytes, dtype=torch.uint8)
     # One look-up: what it takes counts where there is little to read.
@@ -121,13 +119,13 @@ def _run(
         scale,
         math.inf if termination is None else termination.patience,
     )
-    run_in_threads(_kernel(num_rows, head_dim, kind), call, num_threads, is_short=are_helping())
+    run_in_threads(compiled(num_rows, head_dim, kind).ctypes, call, num_threads, is_short=are_helping())
     return out.to(dtype), blocks_read
 
 
 def prepare(num_rows: int, head_dim: int) -> None:
     """Compile the kernel for float32; later processes find it in Numba's cache."""
-    _kernel(num_rows, head_dim, FLOAT32)
+    compiled(num_rows, head_dim, FLOAT32)
 
 
 @lru_cache(maxsize=1024)
@@ -140,10 +138,6 @@ def _limits(termination: Termination, num_kv_heads: int) -> Tensor:
     return limits
 
 
-def _in_lines(num_bytes: int) -> int:
-    return -(-num_bytes // LINE_BYTES) * LINE_BYTES
-
-
 def _address_and_strides(tensor: Tensor | None) -> tuple[int, int, int]:
     """Of (batch or 1, num_kv_heads or 1, n), or (..., n, m); a row that serves all has no stride."""
     if tensor is None:
@@ -152,8 +146,3 @@ def _address_and_strides(tensor: Tensor | None) -> tuple[int, int, int]:
     assert tensor.stride(2) == math.prod(tensor.shape[3:]) or tensor.shape[2] == 1
     batch_stride, head_stride = (size * tensor.stride(i) if tensor.shape[i] > 1 else 0 for i in (0, 1))
     return tensor.data_ptr(), batch_stride, head_stride
-
-
-@cache
-def _kernel(num_rows: int, head_dim: int, kind: int) -> Any:
-    return ctypes.CFUNCTYPE(None, ctypes.c_char_p)(compiled(num_rows, head_dim, kind).address)

@@ -22,9 +22,9 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from ondevice.kernels.cpu import counters, vectors
-from ondevice.kernels.cpu.building import built, last_change
+from ondevice.kernels.cpu.building import built, jit, last_change
 from ondevice.kernels.cpu.counters import look_at, set_to, wait_for
 from ondevice.kernels.cpu.vectors import I32, I64, call_function, kernel_part
 
@@ -72,10 +72,7 @@ def _sleep(b: ir.IRBuilder, semaphore: ir.Value) -> None:
     call_function(b, "sem_wait", I32, [b.inttoptr(semaphore, I64.as_pointer())])
 
 
-_jit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
-
-
-@_jit
+@jit
 def _help(line: int) -> None:
     """Run what is posted, for ever."""
     while True:
@@ -91,7 +88,7 @@ def _help(line: int) -> None:
                 _sleep(line + _SEMAPHORE)
 
 
-@_jit
+@jit
 def _share(kernel: int, call: int, lines: int, num_helpers: int) -> None:
     """Run a kernel in this thread and in the helpers that come while it runs."""
     for i in range(num_helpers):

@@ -105,7 +105,7 @@ def merge_and_watch(
     before = b.fpext(b.load(pointer, align=4), _DOUBLES)
     b.store(b.fptrunc(now, ir.VectorType(F32, TILE_ROWS)), pointer, align=4)
     step, share, cosine, if_moved, if_not = (
-        _double_splat(b, b.load(pointer_to(b, limits, 8 * i, F64), align=8)) for i in range(5)
+        splat(b, b.load(pointer_to(b, limits, 8 * i, F64), align=8), TILE_ROWS) for i in range(5)
     )
     nothing = ir.Constant(_DOUBLES, [0.0] * TILE_ROWS)
     is_short = b.fcmp_ordered("<", moved, b.fadd(step, b.fmul(share, now)))
@@ -149,12 +149,6 @@ def _measures(b: ir.IRBuilder, columns: Sequence[Sequence[ir.Value]]) -> list[ir
             lanes = ir.Constant(ir.VectorType(I32, TILE_ROWS), [i * TILE_ROWS + row for row in range(TILE_ROWS)])
             measures.append(b.fpext(b.shuffle_vector(sums, sums, lanes), _DOUBLES))
     return measures
-
-
-def _double_splat(b: ir.IRBuilder, number: ir.Value) -> ir.Value:
-    one = b.insert_element(ir.Constant(_DOUBLES, ir.Undefined), number, ir.Constant(I32, 0))
-    lanes = ir.Constant(ir.VectorType(I32, TILE_ROWS), [0] * TILE_ROWS)
-    return b.shuffle_vector(one, ir.Constant(_DOUBLES, ir.Undefined), lanes)
 
 
 @kernel_part(result=types.int64)

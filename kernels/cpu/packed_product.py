@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import torch
 from ondevice.kernels.cpu import byte_vectors
 from ondevice.kernels.cpu.packed_walk import COUNTER_BYTES, FEW, MANY, PACKED_ADDRESSES, PACKED_SIZES, ROUND, compiled
 from ondevice.kernels.cpu.threads import prepare_helpers, run_in_threads
+from ondevice.kernels.cpu.vectors import in_lines
 from ondevice.kernels.packed import TILE_ROWS, Format, PackedRows, PackedWeight
 from torch import Tensor
 
@@ -116,7 +117,7 @@ def _layout(
     panel_groups = 0 if is_few else min(num_groups, _PANEL_BYTES // form.panel_bytes)
     panel_bytes = panel_groups * form.panel_bytes * at_once
     step_bytes = step * num_groups * form.group_size, 4 * step * num_groups, 4 * step * num_groups
-    starts = tuple(accumulate((_in_lines(num_steps * size) for size in step_bytes), initial=COUNTER_BYTES))
+    starts = tuple(accumulate((in_lines(num_steps * size) for size in step_bytes), initial=COUNTER_BYTES))
     lasts = ((start + (num_steps - 1) * size, size) for start, size in zip(starts, step_bytes, strict=False))
     sizes = PACKED_SIZES.pack(
         num_tokens,
@@ -148,14 +149,5 @@ def prepare(weights: Iterable[PackedWeight]) -> None:
     prepare_helpers()
 
 
-def _in_lines(num_bytes: int) -> int:
-    return -(-num_bytes // 64) * 64
-
-
 def _kernel(stage: int, form: Format, step: int) -> Any:
-    return _callable(stage, form.bits, int(form.has_offset), step)
-
-
-@cache
-def _callable(stage: int, bits: int, has_offset: int, step: int) -> Any:
-    return ctypes.CFUNCTYPE(None, ctypes.c_char_p)(compiled(stage, bits, has_offset, step).address)
+    return compiled(stage, form.bits, int(form.has_offset), step).ctypes

@@ -9,9 +9,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import carray, literally, njit
+from numba import carray, literally
 from ondevice.kernels.cpu import byte_rounding, byte_vectors, counters, vectors
-from ondevice.kernels.cpu.building import built, last_change
+from ondevice.kernels.cpu.building import built, jit, last_change
 from ondevice.kernels.cpu.byte_rounding import round_group
 from ondevice.kernels.cpu.byte_vectors import multiply_groups, unpack_group
 from ondevice.kernels.cpu.counters import draw
@@ -54,10 +54,7 @@ def compiled(stage: int, bits: int, has_offset: int, step: int) -> Any:
     return built(work)
 
 
-_jit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # called by the kernel alone
-
-
-@_jit
+@jit
 def _round(
     call: Any, group_size: int, group_bytes: int, panel_bytes: int, step: int, bits: int, has_offset: int
 ) -> None:
@@ -85,7 +82,7 @@ def _round(
                 )
 
 
-@_jit
+@jit
 def _few(call: Any, group_size: int, group_bytes: int, panel_bytes: int, step: int, bits: int, has_offset: int) -> None:
     """One thread: tiles that no other has taken, straight from their packed form."""
     literally(step), literally(bits), literally(has_offset)
@@ -114,7 +111,7 @@ def _few(call: Any, group_size: int, group_bytes: int, panel_bytes: int, step: i
             )
 
 
-@_jit
+@jit
 def _many(
     call: Any,
     group_size: int,
@@ -168,7 +165,7 @@ def _many(
             )
 
 
-@_jit
+@jit
 def _add_tiles(
     call: Any,
     weights: int,

@@ -23,6 +23,7 @@ from ondevice.kernels.cpu.vectors import (
     LANES,
     VECTOR,
     across,
+    advanced,
     call_function,
     constant,
     fma,
@@ -52,11 +53,6 @@ HAS_PAIRS = bool(llvm.get_host_cpu_features().get("avx512bf16"))  # products of 
 def steps_of(head_dim: int, kind: int) -> int:
     """Dimensions, or pairs of them, of a key."""
     return head_dim // 2 if kind == BFLOAT16 else head_dim
-
-
-def _at(b: ir.IRBuilder, address: ir.Value, index: ir.Value, stride: int | ir.Value) -> ir.Value:
-    stride = ir.Constant(I64, stride) if isinstance(stride, int) else stride
-    return b.add(address, b.mul(index, stride))
 
 
 def _halves(b: ir.IRBuilder, vector: ir.Value) -> ir.Value:
@@ -123,9 +119,9 @@ def _sums_of_products(
     """
     sums = [[cgutils.alloca_once_value(b, value) for value in row] for row in begun]
     address, row_bytes = left
-    rows = [_at(b, address, ir.Constant(I64, row), row_bytes) for row in range(len(begun))]
+    rows = [advanced(b, address, row_bytes, row) for row in range(len(begun))]
     with cgutils.for_range(b, num_steps) as loop:
-        step = _at(b, right[0], loop.index, right[1])
+        step = advanced(b, right[0], right[1], loop.index)
         columns = [_load_row(b, step, 4 * LANES * column, kind) for column in range(len(begun[0]))]
         offset = b.mul(loop.index, ir.Constant(I64, 4))
         for row, row_sums in zip(rows, sums, strict=True):
@@ -178,7 +174,7 @@ def score_panel(
     num_steps = steps_of(head_dim, kind)
     sums = _sums_of_products(b, zeros, ir.Constant(I64, num_steps), (queries, 4 * num_steps), (panel, PANEL_ROW), kind)
     for row, totals in enumerate(sums):
-        to = _at(b, scores, ir.Constant(I64, row), row_bytes)
+        to = advanced(b, scores, row_bytes, row)
         for column, total in enumerate(totals):
             store(b, total, to, 4 * LANES * column)
 
@@ -203,10 +199,10 @@ def soften_row(
     state = cgutils.alloca_once_value(b, constant(float("-inf")))
     num_whole = b.ashr(b.select(b.icmp_signed(">", limit, zero), limit, zero), ir.Constant(I64, LANES.bit_length() - 1))
     with cgutils.for_range(b, num_whole) as loop:
-        b.store(larger(b, b.load(state), load(b, _at(b, scores, loop.index, 4 * LANES))), state)
+        b.store(larger(b, b.load(state), load(b, advanced(b, scores, 4 * LANES, loop.index))), state)
     lanes, end = ir.Constant(INTEGERS, list(range(LANES))), splat(b, b.trunc(limit, I32))
     with cgutils.for_range(b, num_vectors, start=num_whole) as loop:
-        at = _at(b, scores, loop.index, 4 * LANES)
+        at = advanced(b, scores, 4 * LANES, loop.index)
         slots = b.add(lanes, splat(b, b.trunc(b.mul(loop.index, ir.Constant(I64, LANES)), I32)))
         seen = b.select(b.icmp_signed("<", slots, end), load(b, at), constant(float("-inf")))
         store(b, seen, at)
@@ -219,12 +215,12 @@ def soften_row(
     base = splat(b, b.select(is_empty, ir.Constant(F32, 0.0), highest))
     b.store(constant(0.0), state)
     with cgutils.for_range(b, num_vectors) as loop:
-        at = _at(b, scores, loop.index, 4 * LANES)
+        at = advanced(b, scores, 4 * LANES, loop.index)
         weights = _power(b, b.fsub(load(b, at), base), kind)
         b.store(b.fadd(b.load(state), weights), state)
         if kind == BFLOAT16:  # in the same row: it takes half of what has been read
             pairs = _neighbours(b, weights)
-            b.store(pairs, pointer_to(b, _at(b, scores, loop.index, 2 * LANES), 0, pairs.type), align=4)
+            b.store(pairs, pointer_to(b, advanced(b, scores, 2 * LANES, loop.index), 0, pairs.type), align=4)
         else:
             store(b, weights, at)
     kept = _power(b, b.fsub(splat(b, before), base), FLOAT32)

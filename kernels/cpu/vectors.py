@@ -23,7 +23,7 @@ TILE_ROWS = 4  # rows of queries that go through a block together
 FLOAT32, BFLOAT16, INT8, INT4, INT8_INT4 = 0, 1, 2, 3, 4
 SIZES = (4, 2, 4, 4, 4)  # bytes of a number, as tiles take it: codes are made wide in scratch memory first
 STORED_BITS = (32, 16, 8, 4, 8)
-_LINE_BYTES = 64
+LINE_BYTES = 64  # of memory: counters of different use have a line each
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32 = ir.FloatType()
@@ -45,6 +45,11 @@ def num_vectors(head_dim: int) -> int:
     return -(-head_dim // LANES)
 
 
+def in_lines(num_bytes: int) -> int:
+    """Bytes rounded up to whole lines of memory."""
+    return -(-num_bytes // LINE_BYTES) * LINE_BYTES
+
+
 def constant(value: float) -> ir.Constant:
     return ir.Constant(VECTOR, [value] * LANES)
 
@@ -55,6 +60,12 @@ def integers(value: int) -> ir.Constant:
 
 def pointer_to(b: ir.IRBuilder, address: ir.Value, offset: int, kind: ir.Type) -> ir.Value:
     return b.inttoptr(b.add(address, ir.Constant(I64, offset)), kind.as_pointer())
+
+
+def advanced(b: ir.IRBuilder, address: ir.Value, stride: ir.Value | int, index: ir.Value | int) -> ir.Value:
+    """The address of an element, so many strides further on."""
+    stride, index = (x if isinstance(x, ir.Value) else ir.Constant(I64, x) for x in (stride, index))
+    return b.add(address, b.mul(stride, index))
 
 
 def call_function(b: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[ir.Value]) -> ir.Value:
@@ -123,7 +134,7 @@ def fetch(b: ir.IRBuilder, address: ir.Value, head_dim: int, kind: int) -> None:
 
 def prefetch(b: ir.IRBuilder, address: ir.Value, first: int, num_bytes: int) -> None:
     """Have `num_bytes` from `first` bytes after an address on their way."""
-    for at in range(first, first + num_bytes, _LINE_BYTES):
+    for at in range(first, first + num_bytes, LINE_BYTES):
         # for reading, to be kept in all caches, as data
         hints = [ir.Constant(I32, hint) for hint in (0, 3, 1)]
         call_function(b, "llvm.prefetch.p0", ir.VoidType(), [pointer_to(b, address, at, ir.IntType(8)), *hints])

@@ -15,18 +15,17 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import carray, literally, njit
+from numba import carray, literally
 from ondevice.kernels.cpu import codes, counters, merging, tiles, vectors
-from ondevice.kernels.cpu.building import built, last_change
+from ondevice.kernels.cpu.building import built, jit, last_change
 from ondevice.kernels.cpu.codes import widen_keys, widen_values
 from ondevice.kernels.cpu.counters import draw, look_at, read_integer, set_to, wait_for, write_integer, write_number
 from ondevice.kernels.cpu.merging import allows_any, merge_and_watch, merge_rows, merge_totals
 from ondevice.kernels.cpu.tiles import hide_from, scores_of_tile, soften, weigh
-from ondevice.kernels.cpu.vectors import INT8, LANES, TILE_ROWS
+from ondevice.kernels.cpu.vectors import INT8, LANES, LINE_BYTES, TILE_ROWS
 
 NUM_LIMITS = 5  # float64, of one head: see merge_and_watch
 LIMITS_BYTES = 8 * NUM_LIMITS
-LINE_BYTES = 64  # bytes: counters of different use have a line of memory each
 _OVER = 1 << 40  # merged blocks of a head that need not be read any more
 # Arguments of the kernel: addresses and strides in bytes, and counts; then numbers.
 _INTEGERS = [
@@ -57,16 +56,13 @@ def compiled(num_rows: int, head_dim: int, kind: int) -> Any:
     return built(work)
 
 
-_jit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # called by the kernel alone
-
-
-@_jit
+@jit
 def vector_bytes(head_dim: int) -> int:
     """Of a row in scratch memory: whole vectors."""
     return 4 * LANES * -(-head_dim // LANES)
 
 
-@_jit
+@jit
 def _work(call: Any, num_rows: int, head_dim: int, kind: int) -> None:
     """One thread: whole heads first, then what others have begun."""
     literally(num_rows), literally(head_dim), literally(kind)
@@ -82,7 +78,7 @@ def _work(call: Any, num_rows: int, head_dim: int, kind: int) -> None:
         _read_head(call, head, scratch, num_rows, head_dim, kind)
 
 
-@_jit
+@jit
 def _read_head(call: Any, head: int, scratch: int, num_rows: int, head_dim: int, kind: int) -> None:
     """Read blocks of one KV head, alone or among others, until none is left or reading has ended."""
     literally(num_rows), literally(head_dim), literally(kind)
@@ -126,7 +122,7 @@ def _read_head(call: Any, head: int, scratch: int, num_rows: int, head_dim: int,
             i = drawn
 
 
-@_jit
+@jit
 def _is_ahead(order: int, i: int, num_blocks: int) -> bool:
     """True if block 0 is still to be read after i blocks."""
     if order == 0:
@@ -136,7 +132,7 @@ def _is_ahead(order: int, i: int, num_blocks: int) -> bool:
     return i < num_blocks
 
 
-@_jit
+@jit
 def _read_block(
     call: Any,
     row: int,
@@ -233,7 +229,7 @@ def _read_block(
         )
 
 
-@_jit
+@jit
 def _merge(call: Any, head: int, i: int, scratch: int, num_rows: int, head_dim: int, kind: int) -> bool:
     """Take the block in the scratch memory into the head's output, as the i-th; whether it has left that as it was."""
     literally(num_rows), literally(head_dim), literally(kind)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from ondevice.kernels.triton.shared import add_tile
+from ondevice.kernels.triton.shared import add_tile, load_query
 
 
 @triton.jit
@@ -43,11 +43,9 @@ def read_kernel(  # type: ignore[no-untyped-def]
     num_steps = (num_slots + BLOCK_SIZE - 1) // BLOCK_SIZE
     rows = tl.arange(0, PADDED_ROWS)
     dim = tl.arange(0, PADDED_DIM)
-    row_offs = (place * ROWS + rows)[:, None] * HEAD_DIM + dim[None, :]
-    row_mask = (rows < ROWS)[:, None] & (dim < HEAD_DIM)[None, :]
-    query = tl.load(query_ptr + row_offs, mask=row_mask, other=0.0)
-    if IN_FLOAT32:
-        query = query.to(tl.float32)
+    query, row_offs, row_mask = load_query(
+        query_ptr, batch, kv_head, tl.num_programs(1), ROWS, HEAD_DIM, PADDED_ROWS, PADDED_DIM, IN_FLOAT32
+    )
     first = batch.to(tl.int64) * batch_stride + kv_head.to(tl.int64) * head_stride
 
     maximum = tl.full([PADDED_ROWS], float("-inf"), dtype=tl.float32)

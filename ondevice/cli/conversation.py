@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from ondevice import words
 from ondevice.cli.progress import ProgressDisplay
@@ -19,17 +19,12 @@ if TYPE_CHECKING:
     from ondevice.cli.keeping import Keeper
     from ondevice.decode.prompt import Turn
     from ondevice.documents import Document
+    from ondevice.scan.scan import Scan
     from ondevice.session.session import Session
     from ondevice.telemetry.telemetry import Telemetry
 
 _TERMINAL = "/dev/tty"
 _GOODBYES = ("exit", "quit", "bye")
-
-
-class Stoppable(Protocol):
-    """Work that ends by itself soon after it is asked to: a session, a scan."""
-
-    def stop(self) -> None: ...
 
 
 def read_document(session: Session, document: Document, display: ProgressDisplay, keeper: Keeper) -> None:
@@ -183,7 +178,7 @@ def _next_line(source: TextIO) -> str:
 
 
 @contextmanager
-def stopping(session: Stoppable) -> Iterator[Callable[[], bool]]:
+def stopping(work: Session | Scan) -> Iterator[Callable[[], bool]]:
     """Let the first Ctrl-C or SIGTERM stop the work at hand instead of tearing us out of a forward pass; a second one
     gets through. Gives whether one has come."""
     asked: list[int] = []
@@ -191,7 +186,7 @@ def stopping(session: Stoppable) -> Iterator[Callable[[], bool]]:
     def handle(number: int, restore: Callable[[], None]) -> None:
         restore()
         asked.append(number)
-        session.stop()
+        work.stop()
 
     with signals_handled(handle):
         yield lambda: bool(asked)

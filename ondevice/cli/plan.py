@@ -57,14 +57,14 @@ def plan(
         if (named := options.given.get("preset")) in MACHINES:
             raise ConfigError(f"--preset {named} names a machine", fix=f"Give --machine {named}.")
         config = options.config()
-        here = _machine(machine, config.device)
+        where = _machine(machine, config.device)
         display.stage("Planning", None)
-        made = MemoryPlan(config, here, tokens)
+        made = MemoryPlan(config, where, tokens)
         display.clear()
-        for line in _card(made, here):
+        for line in _card(made):
             out().print(line, soft_wrap=isinstance(line, Text))
         if as_json:
-            print_json(_document(made, here))
+            print_json(_document(made))
 
 
 def _machine(name: str | None, device: DeviceName) -> Machine:
@@ -93,10 +93,10 @@ def _fix(made: MemoryPlan) -> str:
     return f"Choose a smaller model: {best.model.title} suits such a machine ({best.command})."
 
 
-def _card(made: MemoryPlan, machine: Machine) -> Iterator[RenderableType]:
+def _card(made: MemoryPlan) -> Iterator[RenderableType]:
     from ondevice import words
 
-    footprint, loaded = made.footprint, made.plan.loaded
+    footprint, loaded, machine = made.footprint, made.plan.loaded, made.machine
     table = Table(show_header=False, box=None, padding=(0, 1))
     table.add_column()
     table.add_column(justify="right")
@@ -107,7 +107,7 @@ def _card(made: MemoryPlan, machine: Machine) -> Iterator[RenderableType]:
     form = f"{str(loaded.dtype).removeprefix('torch.')}, weights {loaded.quantization}"
     yield Text(f"{loaded.name} ({form}), a pot of {words.count(made.capacity)} slots, on {_named(machine)}")
     yield table
-    for what, needed, free in _ledgers(made, machine):
+    for what, needed, free in footprint.ledgers(machine):
         yield Text(f"{what}: {words.size(needed)} at most, of {words.size(free)} that may be taken")
     limit = f" of {words.size(made.plan.limit_bytes)}" if made.plan.limit_bytes else ""
     yield Text(f"Memory for the document: {words.size(made.document_bytes)}{limit}")
@@ -130,25 +130,11 @@ def _named(machine: Machine) -> str:
     return f"this machine, much as --machine {machine.label}" if machine.label else "this machine"
 
 
-def _ledgers(made: MemoryPlan, machine: Machine) -> list[tuple[str, int, int]]:
-    """Whose memory is asked for, bytes that are needed and bytes that may be taken."""
-    from ondevice.machine.memory import usable_bytes
-
+def _document(made: MemoryPlan) -> dict[str, Any]:
     footprint = made.footprint
-    if machine.is_shared:
-        return [("Memory", footprint.peak_bytes, usable_bytes(machine.free_bytes))]
-    return [
-        ("GPU", footprint.device_bytes, usable_bytes(machine.device_free_bytes)),
-        ("Main memory", footprint.main_bytes, usable_bytes(machine.free_bytes)),
-    ]
-
-
-def _document(made: MemoryPlan, machine: Machine) -> dict[str, Any]:
-    footprint = made.footprint
-    summary: dict[str, float] = {"predicted_peak_bytes": float(footprint.peak_bytes), "fits": float(made.fits)}
     return {
         "model": made.config.model,
-        "machine": asdict(machine),
+        "machine": asdict(made.machine),
         "capacity": made.capacity,
         "parts": asdict(footprint),
         "device_bytes": footprint.device_bytes,
@@ -158,5 +144,5 @@ def _document(made: MemoryPlan, machine: Machine) -> dict[str, Any]:
         "fits": made.fits,
         "fix": _fix(made),
         "config": made.plan.config.to_dict(),
-        "summary": summary,
+        "summary": {"predicted_peak_bytes": float(footprint.peak_bytes), "fits": float(made.fits)},
     }

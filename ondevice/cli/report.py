@@ -34,21 +34,16 @@ def report(
         "turns": [answer.to_json() for answer in answers],
         "document": {"name": document.name, "kind": document.kind, "unit": document.unit, "sha256": document.sha256},
         "ledger": session.context.ledger.to_dict(),
-        "timings": _timings(answers, telemetry, seconds),
+        "timings": {
+            **seconds,
+            "stage_seconds": telemetry.stage_seconds,
+            "offload_hidden_seconds": telemetry.offload_hidden_seconds,
+            "ttft_seconds": answers[0].ttft_seconds if answers else None,
+            "decode_tokens_per_second": _speed(answers),
+        },
         "memory": _memory(session, answers),
         "config": session.context.config.to_dict(),
         "versions": versions(),
-    }
-
-
-def _timings(answers: Sequence[AnswerFinished], telemetry: Telemetry, seconds: Mapping[str, float]) -> dict[str, Any]:
-    """Wall-clock seconds; the first answer's time to its first token, the decoding speed over all answers."""
-    return {
-        **seconds,
-        "stage_seconds": telemetry.stage_seconds,
-        "offload_hidden_seconds": telemetry.offload_hidden_seconds,
-        "ttft_seconds": answers[0].ttft_seconds if answers else None,
-        "decode_tokens_per_second": _speed(answers),
     }
 
 

@@ -12,7 +12,6 @@ from ondevice.errors import OndeviceError
 
 if TYPE_CHECKING:
     from ondevice.config import EngineConfig
-    from ondevice.library.library import Entry
     from ondevice.session.engine import Engine, Session
 
 ReadAgain = Annotated[
@@ -42,7 +41,8 @@ def from_library(engine: Engine, session: Session, *configs: EngineConfig) -> Se
     found = (library.read_alike(engine.loaded, tokens.document, config) for config in configs)
     if (entry := next((one for one in found if one is not None), None)) is None:
         return None
-    named = f"The library holds this document, read with these settings ({_named(entry)})"
+    name = f"“{printable(entry.title)}”, saved {entry.saved[:10]}"
+    named = f"The library holds this document, read with these settings ({name})"
     try:
         opened, _ = library.open(engine, entry.id)
     except OndeviceError as error:
@@ -51,7 +51,3 @@ def from_library(engine: Engine, session: Session, *configs: EngineConfig) -> Se
     read = words.plural(opened.context.num_read, "token")
     say(f"{named}: opened, {read}, none read again (--read-again reads it).")
     return opened
-
-
-def _named(entry: Entry) -> str:
-    return f"“{printable(entry.title)}”, saved {entry.saved[:10]}"

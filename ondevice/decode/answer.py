@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from pkgutil import resolve_name
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ from ondevice.events import (
     TokensRecalled,
 )
 from ondevice.model.passes import Pass, PassStopped
-from ondevice.pot.eviction import Eviction, LongAnswer, make_eviction
+from ondevice.pot.eviction import Eviction, LongAnswer
 from ondevice.pot.undo import UndoLog
 from ondevice.stage_clock import StageClock
 
@@ -67,8 +68,7 @@ def answer(
     one = _Answer(context, question, prompt, generation, is_stopped, clock, attempt, judgement)
     try:
         yield from one.recall()
-        yield one.read()
-        yield from one.write()
+        yield from one.write(*one.read())
         one.find_sources()
     except PassStopped:
         one.stop_reason = "cancelled"
@@ -145,9 +145,6 @@ class _Answer:
         self._recalled: TokensRecalled | None = None
         self._overwriting: OverwritingStep | None = None
         self._swapping: SwappingStep | None = None
-        self._plain: PlainStep | None = None
-        self._step: Step | None = None
-        self._out: Pass | None = None
         self._stream, self._written = context.loaded.tokenizer.stream_decoder(), list(prompt.begun)
         self._text = "".join(map(self._stream.push, prompt.begun))
         self._guard = LoopGuard() if generation.stops_loops else None
@@ -170,10 +167,15 @@ class _Answer:
             evicted = self._host.recall(self._undo)
             self._clock.book("revival")
             if evicted is not None:
-                yield self._note(evicted)
+                self._recalled = evicted
+                yield evicted
 
-    def read(self) -> Event:
-        """Read the question with what is written already, and choose the steps by which the answer goes on."""
+    def read(self) -> tuple[PlainStep, Step, Pass]:
+        """Read the question with what is written already, and choose the steps by which the answer goes on.
+
+        Returns:
+            The plain step, the one that is taken, and what the last token gave.
+        """
         context = self._context
         pot, num_asked = context.pot, len(self._prompt.ids)
         num_free = pot.num_free if self._host is None else min(pot.num_free, self._host.num_free)
@@ -181,16 +183,15 @@ class _Answer:
         may_overflow = len(ids) + self._generation.max_new_tokens - 1 > num_free
         ids, later = ids[: max(num_free, num_asked)], ids[max(num_free, num_asked) :]
         num_document = list(pot.num_cached)
-        self._out = self._read_ids(ids, may_overflow)
-        if self._judgement is not None and self._is_denied(self._judgement, self._out.hidden_states[:, -1:]):
+        out = self._read_ids(ids, may_overflow)
+        if self._judgement is not None and self._is_denied(self._judgement, out.hidden_states[:, -1:]):
             self.stop_reason = "not_found"
         seed = context.config.seed + self._attempt
         generator = torch.Generator(device=context.decoder.device).manual_seed(seed)
         plain = PlainStep(context.decoder, pot, self._generation, generator, self._attention, self._is_stopped)
         step: Step = plain
-        self._plain = plain
         if may_overflow:
-            eviction = _eviction(context, num_document, self._out.mass, self._undo)
+            eviction = _eviction(context, num_document, out.mass, self._undo)
             step = self._overwriting = OverwritingStep(plain, eviction)
         if self._host is not None:
             step = self._swapping = SwappingStep(
@@ -204,27 +205,22 @@ class _Answer:
                 is_overwriting=lambda: self._overwriting is not None and self._overwriting.is_overwriting,
                 read_again=self._read_again,
             )
-        self._step = step
         for token in later:  # these overwrite slots, as they did when they were written
-            self._out = step.next(token)
-        return QuestionRead(self._question, num_asked)
+            out = step.next(token)
+        return plain, step, out
 
-    def write(self) -> Iterator[Event]:
+    def write(self, plain: PlainStep, step: Step, out: Pass) -> Iterator[Event]:
         """Decode until the model ends the answer, or it is as long as it may be."""
-        if self.stop_reason == "not_found":
-            assert self._judgement is not None
+        yield QuestionRead(self._question, len(self._prompt.ids))
+        if self._judgement is not None and self.stop_reason == "not_found":
             yield from self._refuse(self._judgement.refusal)
             return
-        assert self._plain is not None, "the question is read first"
-        assert self._step is not None
-        assert self._out is not None
-        decoder, tokenizer, out = self._context.decoder, self._context.loaded.tokenizer, self._out
-        self._out = None
+        decoder, tokenizer = self._context.decoder, self._context.loaded.tokenizer
         while True:
             logits = decoder.head.logits(out.hidden_states[:, -1])
             if self._barred and not self._written:
                 logits = logits.index_fill(1, decoder.ids(self._barred)[0], -torch.inf)
-            token = self._plain.choose(logits)
+            token = plain.choose(logits)
             if not self._num_new:
                 self._clock.book("question")
                 self._ttft = self._clock.total
@@ -239,10 +235,10 @@ class _Answer:
                 return
             if self._num_new == self._generation.max_new_tokens:
                 return
-            out = self._step.next(token)
+            out = step.next(token)
             if self._swapping is not None and self._swapping.recalled is not None:
-                yield self._note(self._swapping.recalled)
-                self._swapping.recalled = None
+                self._recalled, self._swapping.recalled = self._swapping.recalled, None
+                yield self._recalled
 
     def find_sources(self) -> None:
         """Trace the answer to passages of the document, over what the pot held for it."""
@@ -278,7 +274,7 @@ class _Answer:
             stop_reason=self.stop_reason,
             ttft_seconds=self._ttft,
             decode_seconds=self._decode_seconds,
-            num_overwritten=self._num_overwritten,
+            num_overwritten=0 if self._overwriting is None else self._overwriting.num_overwritten,
             ledger=self._context.ledger,
             share_read=1.0 if account is None else account.share,
             recalled=self._recalled,
@@ -318,10 +314,6 @@ class _Answer:
     def _num_new(self) -> int:
         return len(self._written) - len(self._prompt.begun)
 
-    @property
-    def _num_overwritten(self) -> int:
-        return 0 if self._overwriting is None else self._overwriting.num_overwritten
-
     def _end_writing(self) -> None:
         """Book what was not booked yet once the last token is there; a question that was stopped has none."""
         self._clock.book("write" if self._ttft else "question")
@@ -330,10 +322,6 @@ class _Answer:
     def _stage_seconds(self) -> dict[Stage, float]:
         self._clock.book("finish")
         return self._clock.seconds
-
-    def _note(self, recalled: TokensRecalled) -> TokensRecalled:
-        self._recalled = recalled
-        return recalled
 
     def _read_ids(self, ids: list[int], may_overflow: bool) -> Pass:
         """Read tokens into the pot; where the answer may overwrite slots by attention, all of them are observed."""
@@ -363,14 +351,16 @@ def _eviction(context: Context, num_document: list[int], mass: list[Tensor], und
         mass: attention of the question, for each layer (batch, num_kv_heads, num_cached); empty where it decides
             nothing.
     """
-    config = context.config.pot
-    long = LongAnswer(
-        pot=context.pot,
-        mass=mass,
-        num_document=num_document,
-        num_protected=context.num_protected,
-        max_positions=min(context.loaded.max_positions, context.decoder.reach(context.pot)),
-        rotate_keys=context.decoder.rotate_keys,
-        save=undo.save,
+    rule = resolve_name(context.config.pot.decode_method.eviction)
+    eviction: Eviction = rule(
+        LongAnswer(
+            pot=context.pot,
+            mass=mass,
+            num_document=num_document,
+            num_protected=context.num_protected,
+            max_positions=min(context.loaded.max_positions, context.decoder.reach(context.pot)),
+            rotate_keys=context.decoder.rotate_keys,
+            save=undo.save,
+        )
     )
-    return make_eviction(config.decode_method, long)
+    return eviction

@@ -51,7 +51,7 @@ def attended(
     neutral, num_asked = chat.question(_NEUTRAL), len(chat.question(question))
     if max(len(ids), len(neutral)) > context.pot.num_free:
         return None
-    given, always = (_queries(context, each, is_stopped) for each in (ids, neutral))
+    given, always = (queries_of(context, context.decoder.ids(each), is_stopped) for each in (ids, neutral))
     weights = torch.zeros(context.num_positions, dtype=torch.float64)
     for layer in _layers(context, len(given)):
         keys, sizes, origin = _keys(context, layer)
@@ -83,11 +83,10 @@ def _attention(decoder: Decoder, queries: Tensor, keys: Tensor, sizes: Tensor) -
     return mass * keys.shape[1] / (num_heads * queries.shape[2])
 
 
-def _queries(context: Context, ids: list[int], is_stopped: Callable[[], bool]) -> Sequence[Tensor]:
-    """Queries of each layer (1, num_heads, n, head_dim) before RoPE; the pot stays as it is."""
-    pot, decoder = context.pot, context.decoder
-    with pot.savepoint():
-        return decoder.forward(decoder.ids(ids), pot, keeps_queries=True, is_stopped=is_stopped).queries
+def queries_of(context: Context, ids: Tensor, is_stopped: Callable[[], bool] | None) -> Sequence[Tensor]:
+    """Queries of ids (1, n) in each layer, (1, num_heads, n, head_dim) before RoPE; the pot stays as it is."""
+    with context.pot.savepoint():
+        return context.decoder.forward(ids, context.pot, keeps_queries=True, is_stopped=is_stopped).queries
 
 
 def _keys(context: Context, layer: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ondevice.context import Context
+from ondevice.decode.attended import queries_of
 from ondevice.documents.tokens import stretches
 from ondevice.events import TokensRecalled
 from ondevice.kernels.attention_sharpness import attention_sharpness
@@ -77,11 +78,9 @@ class HostRecall:
         Raises:
             PassStopped: the answer is stopped.
         """
-        pot = self._context.pot
-        with pot.savepoint():
-            out = self._context.decoder.forward(ids, pot, keeps_queries=True, is_stopped=self._is_stopped)
-        self._words, self._staying = words, self._wanted_here(out.queries)
-        self.wants_others(out.queries)
+        queries = queries_of(self._context, ids, self._is_stopped)
+        self._words, self._staying = words, self._wanted_here(queries)
+        self.wants_others(queries)
 
     def look_back(self, written: list[int]) -> Pass:
         """Read the last tokens of an answer at once, of which the pot holds all but the last.

@@ -85,7 +85,7 @@ class OverwritingStep:
     """Once a layer is full, every token overwrites the slot of an evicted one there.
 
     Args:
-        eviction: the rule; None until an answer may need one.
+        eviction: the rule.
 
     Attributes:
         num_overwritten: tokens that did.

@@ -46,7 +46,8 @@ def _claims(answer: str) -> Iterator[tuple[str, str]]:
     quoted = list(_QUOTED.finditer(plain))
     for match in quoted:
         if " " in match[1].strip():
-            found.append((match.start(), match[0], _words_pattern(match[1].strip(" .,;:!?…"))))
+            words = match[1].strip(" .,;:!?…").casefold().split()
+            found.append((match.start(), match[0], r"\s+".join(map(re.escape, words))))
     for match in _NUMBER.finditer(plain):
         found.append((match.start(), match[0], _number_pattern(match[0])))
     for match in _NAME.finditer(plain):
@@ -79,7 +80,3 @@ def _number_pattern(number: str) -> str:
         for i, one in enumerate(digits)
     )
     return rf"(?<!\d){pattern}(?!\d)"
-
-
-def _words_pattern(text: str) -> str:
-    return r"\s+".join(map(re.escape, text.casefold().split()))

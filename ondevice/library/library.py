@@ -180,7 +180,8 @@ class Library:
             address=address or (old.address if old is not None else ""),
         )
         with self._failing_as("saved", entry.title):
-            self._make_folder()
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.folder.chmod(0o700)
             self._require_room(entry.pot_bytes + session.context.host_bytes)
             partial = self.folder / f".{entry.id}-{_process(os.getpid())}"
             try:
@@ -299,10 +300,6 @@ class Library:
 
     def _entry_folders(self) -> list[Path]:
         return [path for path in self._folders() if _ID.fullmatch(path.name)]
-
-    def _make_folder(self) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.folder.chmod(0o700)
 
     def _require_room(self, num_bytes: int) -> None:
         free = shutil.disk_usage(self.folder).free

@@ -22,7 +22,7 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
     """Device, the CPU's vector instructions, cores this process may use, threads torch uses, memory; nothing that names
     the machine or its user."""
     machine = {
-        "device": _device_name(device),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name(),
         "vectors": torch.backends.cpu.get_cpu_capability(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
@@ -45,12 +45,6 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide what is computed."""
     found = {name: installed_version(name) for name in _PACKAGES}
     return {"python": platform.python_version(), **{name: number for name, number in found.items() if number}}
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return _cpu_name()
 
 
 def _cpu_name() -> str:

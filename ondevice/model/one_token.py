@@ -103,11 +103,8 @@ class OneToken:
         Returns:
             (1, 1, hidden_size) before the final norm, a new tensor.
         """
-        state, heads, pot_layers_per_layer = (
-            self._hidden.copy_(hidden.view(-1)),
-            self._heads,
-            pot.shape.pot_layers_per_layer,
-        )
+        state, heads = self._hidden.copy_(hidden.view(-1)), self._heads
+        pot_layers_per_layer = pot.shape.pot_layers_per_layer
         # KV heads that the pot holds apart, each with the queries that attend to it.
         parts = list(
             zip(

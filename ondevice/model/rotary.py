@@ -141,7 +141,8 @@ class Angles:
         layer before: (*positions.shape, rotary_dim)."""
         rope = self._ropes[layer]
         known = self._slots.get(rope)
-        if known is None or not _are_equal(positions, known[0]):
+        # A GPU would have to be waited for until they are compared.
+        if known is None or positions.device.type != "cpu" or not torch.equal(positions, known[0]):
             cos, sin = (rows_of(table, positions) for table in self.table(layer, first))
             known = self._slots[rope] = positions, cos, sin
         return known[1:]
@@ -150,8 +151,3 @@ class Angles:
         """From now on only these of the tokens, indices (n,) int64."""
         self.offsets, self._is_whole = self.offsets[survivors], False
         self._known.clear()
-
-
-def _are_equal(a: Tensor, b: Tensor) -> bool:
-    """True if it is known without waiting for a device that two tensors are equal."""
-    return a.device.type == "cpu" and torch.equal(a, b)

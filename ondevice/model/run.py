@@ -160,7 +160,9 @@ class Run:
         options: AttentionOptions = {"mask": mask, "scale": own.scale, "softcap": own.softcap}
         if query.shape[2] == num_observed == 1 and not self._options.observes_peak:
             return observed_attention(query, keys, values, **options)
-        out = attention(query, keys, values, **options, in_bfloat16=self._rounds_activations())
+        # Where products with the weights round what they multiply, attention may do so, too.
+        in_bfloat16 = any(rounds_activations(linear.weight) for linear in self._parts.layers[0].linears.values())
+        out = attention(query, keys, values, **options, in_bfloat16=in_bfloat16)
         if num_observed == 0:
             return out, None
         # Without a mask the observed queries are causal, as the last slots that they are.
@@ -194,10 +196,6 @@ class Run:
 
     def _positions(self, layer: int, pot: MemoryPot) -> Tensor:
         return pot.positions_with(layer, (pot.next_position[layer] + self._angles.offsets).to(torch.int32))
-
-    def _rounds_activations(self) -> bool:
-        """True if products with the weights round what they multiply: then attention may do so, too."""
-        return any(rounds_activations(linear.weight) for linear in self._parts.layers[0].linears.values())
 
     def _mask(self, own: AttentionLayer, layer: int) -> Tensor | None:
         """Additive mask where plain causal attention over the last slots would not do; else None.

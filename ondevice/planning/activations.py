@@ -13,7 +13,7 @@ import torch
 from ondevice.kernels.int4 import WIDE_BYTES
 from ondevice.kernels.token_loss import slice_words
 from ondevice.model.layer import tokens_at_once
-from ondevice.pot.host.device_means import MOST
+from ondevice.pot.host.chunks import MOST_MEANS
 from ondevice.pot.policies import num_observed
 from ondevice.prefill.head_budgets import NUM_SLOTS, PASS_SIZE
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
@@ -52,7 +52,7 @@ def activations(plan: Plan, device: str, num_tokens: int | None = None) -> Activ
     libraries = _LIBRARIES if device == "cpu" else 0
     question = one.layers(plan.config.pot.reserve, num_observed=0)
     tier_bytes = plan.tier_bytes(num_tokens)
-    looks = _VOTES + (0 if device == "cpu" else int(MOST * tier_bytes)) if tier_bytes else 0
+    looks = _VOTES + (0 if device == "cpu" else int(MOST_MEANS * tier_bytes)) if tier_bytes else 0
     measuring, reading = 0, one.reading()
     if plan.must_measure(num_tokens):
         needed = one.measuring()

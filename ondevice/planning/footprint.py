@@ -64,12 +64,18 @@ class Footprint:
         """The most of all memory at any moment."""
         return self.device_bytes + self.main_bytes
 
+    def ledgers(self, machine: Machine) -> list[tuple[str, int, int]]:
+        """Whose memory is asked for, bytes that are needed and bytes that may be taken."""
+        if machine.is_shared:
+            return [("Memory", self.peak_bytes, usable_bytes(machine.free_bytes))]
+        return [
+            ("GPU", self.device_bytes, usable_bytes(machine.device_free_bytes)),
+            ("Main memory", self.main_bytes, usable_bytes(machine.free_bytes)),
+        ]
+
     def fits(self, machine: Machine) -> bool:
         """True if the machine has it, with what is always left free."""
-        if machine.is_shared:
-            return self.peak_bytes <= usable_bytes(machine.free_bytes)
-        fits_device = self.device_bytes <= usable_bytes(machine.device_free_bytes)
-        return fits_device and self.main_bytes <= usable_bytes(machine.free_bytes)
+        return all(needed <= free for _, needed, free in self.ledgers(machine))
 
 
 class MemoryPlan:

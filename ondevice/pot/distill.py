@@ -68,7 +68,8 @@ def distill(
             novel_tokens.append(torch.where(is_novel, kept, FREE).flatten())
         importance = view.mass if view.mass is not None and config.method.keeps_per_head else scores
         pot.importance[used] = importance.masked_fill(is_protected, torch.inf)
-        pot.compact_(layers, _most_important_first(pot.importance[used], survivors))
+        order = pot.importance[used].gather(-1, survivors).argsort(dim=-1, descending=True, stable=True)
+        pot.compact_(layers, survivors.gather(-1, order))
     if config.context_reset == "always":
         number_in_order_(pot, rotate_keys)
     # Sorted where the pot is and counted on the host: a device is waited for once.
@@ -82,8 +83,3 @@ def _alike(pot: MemoryPot, budgets: Sequence[int]) -> Iterator[tuple[slice, int,
         for num_kept, group in groupby(range(layers.start, layers.stop), key=budgets.__getitem__):
             same = list(group)
             yield slice(same[0], same[-1] + 1), length, num_kept
-
-
-def _most_important_first(importance: Tensor, survivors: Tensor) -> Tensor:
-    order = importance.gather(-1, survivors).argsort(dim=-1, descending=True, stable=True)
-    return survivors.gather(-1, order)

@@ -9,14 +9,12 @@ Reading evicts in bulk instead: see `distill`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pkgutil import resolve_name
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ondevice.config import DecodePolicy
 from ondevice.pot import numbering
 from ondevice.pot.memory_pot import MemoryPot, Victims
 from ondevice.pot.numbering import RotateKeys
@@ -32,7 +30,7 @@ def save_nothing(victims: Victims | None) -> None:
 
 
 class Eviction(Protocol):
-    """A rule for decoding."""
+    """A rule for decoding, made for a `LongAnswer`."""
 
     def make_room(self, num_tokens: int = 1) -> None:
         """Choose the slots that the next `num_tokens` tokens overwrite, in the layers without room for them.
@@ -49,28 +47,22 @@ class LongAnswer:
 
     Attributes:
         pot: that decodes.
+        num_protected: slots at logical positions below this never go (prompt and sinks).
+        max_positions: that the model was trained on; they are numbered again before they reach it.
+        rotate_keys: keys (batch, num_kv_heads, n, head_dim) and positions (batch, num_kv_heads, n) -> keys with RoPE.
         mass: attention of the question, for each layer (batch, num_kv_heads, num_cached); empty where it decides
             nothing.
-        num_document: slots of each layer that were used before the question came.
-        num_protected: slots at logical positions below this never go (prompt and sinks).
-        max_positions: that the model was trained on.
-        rotate_keys: keys (batch, num_kv_heads, n, head_dim) and positions (batch, num_kv_heads, n) -> keys with RoPE.
+        num_document: slots of each layer that were used before the question came; empty as `mass`.
         save: for an undo log.
     """
 
     pot: MemoryPot
-    mass: list[Tensor]
-    num_document: list[int]
     num_protected: int
     max_positions: int
     rotate_keys: RotateKeys
-    save: Save
-
-
-def make_eviction(policy: DecodePolicy, answer: LongAnswer) -> Eviction:
-    """The rule of the settings for one answer."""
-    eviction: Eviction = resolve_name(policy.eviction).for_answer(answer)
-    return eviction
+    mass: Sequence[Tensor] = ()
+    num_document: Sequence[int] = ()
+    save: Save = save_nothing
 
 
 class SinkRecent:
@@ -78,24 +70,15 @@ class SinkRecent:
 
     By its definition the cached tokens have positions 0..n-1 at every step, so that all of them change. Attention
     sees differences only: the query and the recent tokens keep theirs if both count on, and it is enough to rotate
-    the sinks again, which stay as far from the query as they were.
-
-    Args:
-        pot: its slots 0..num_sinks-1 hold the sinks of every head.
-        num_sinks: slots never evicted.
-        rotate_keys: applies RoPE.
-        save: for an undo log.
+    the sinks again, which stay as far from the query as they were. They are in the first slots of every head.
     """
 
-    def __init__(self, pot: MemoryPot, num_sinks: int, rotate_keys: RotateKeys, *, save: Save = save_nothing) -> None:
-        self._pot, self._num_sinks, self._rotate_keys, self._save = pot, num_sinks, rotate_keys, save
-        self._rings, self._is_saved = Rings(pot, self._oldest_first, save), num_sinks == 0
+    def __init__(self, answer: LongAnswer) -> None:
+        pot, num_sinks = answer.pot, answer.num_protected
+        self._pot, self._num_sinks, self._rotate_keys, self._save = pot, num_sinks, answer.rotate_keys, answer.save
+        self._rings, self._is_saved = Rings(pot, self._oldest_first, answer.save), num_sinks == 0
         # What was read may stand far out already: numbering again brings positions back to where they are now.
         self._most = max(_FRAME * pot.shape.capacity, max(pot.next_position) + pot.shape.capacity)
-
-    @classmethod
-    def for_answer(cls, answer: LongAnswer) -> SinkRecent:
-        return cls(answer.pot, answer.num_protected, answer.rotate_keys, save=answer.save)
 
     def make_room(self, num_tokens: int = 1) -> None:
         pot = self._pot
@@ -137,50 +120,24 @@ class SinkRecent:
 
 
 class FixedOrder:
-    """A fixed order per head; after the last slot it begins again, with the oldest of the new tokens.
+    """A fixed order per head, what the question attends to least first; after the last slot it begins again, with the
+    oldest of the new tokens."""
 
-    Args:
-        pot: the pot that decodes.
-        order: for each layer (batch, num_kv_heads, num_open) int64, what goes first; other slots never go.
-        rotate_keys: as for `SinkRecent`.
-        max_positions: positions are numbered again before they reach this.
-        save: for an undo log.
-    """
-
-    def __init__(
-        self,
-        pot: MemoryPot,
-        order: Sequence[Tensor],
-        rotate_keys: RotateKeys,
-        *,
-        max_positions: int,
-        save: Save = save_nothing,
-    ) -> None:
-        self._pot, self._rotate_keys, self._max_positions, self._save = pot, rotate_keys, max_positions, save
-        self._rings = Rings(pot, order.__getitem__, save)
-
-    @classmethod
-    def for_answer(cls, answer: LongAnswer) -> FixedOrder:
-        """Evict first what the question attends to least."""
-        order = least_attended(answer.pot, answer.mass, answer.num_document, answer.num_protected)
-        return cls(answer.pot, order, answer.rotate_keys, max_positions=answer.max_positions, save=answer.save)
+    def __init__(self, answer: LongAnswer) -> None:
+        self._rings = Rings(answer.pot, _least_attended(answer).__getitem__, answer.save)
+        self._answer = replace(answer, mass=())  # whose memory is needed no more
 
     def make_room(self, num_tokens: int = 1) -> None:
-        self._pot.victims = self._rings.take(num_tokens)
-        keep_in_window(self._pot, num_tokens, self._max_positions, self._rotate_keys, self._save)
+        answer = self._answer
+        answer.pot.victims = self._rings.take(num_tokens)
+        keep_in_window(answer.pot, num_tokens, answer.max_positions, answer.rotate_keys, answer.save)
 
 
-def least_attended(pot: MemoryPot, mass: list[Tensor], num_used: list[int], num_protected: int) -> list[Tensor]:
-    """An order for `FixedOrder`: what some queries attended to least goes first, head by head.
-
-    Args:
-        mass: their attention, for each layer (batch, num_kv_heads, n) with n at least `num_used`.
-        num_used: slots of each layer that may go.
-        num_protected: slots at logical positions below this never go (prompt and sinks).
-    """
+def _least_attended(answer: LongAnswer) -> list[Tensor]:
+    """The slots that may go, by the question's attention, the least first: (batch, num_kv_heads, num_open) int64."""
     order = []
-    for layer_mass, positions, used in zip(mass, pot.positions, num_used, strict=True):
-        score = layer_mass[..., :used].masked_fill(positions[..., :used] < num_protected, torch.inf)
+    for layer_mass, positions, used in zip(answer.mass, answer.pot.positions, answer.num_document, strict=True):
+        score = layer_mass[..., :used].masked_fill(positions[..., :used] < answer.num_protected, torch.inf)
         # Every head keeps its prompt; the same number of slots is open in all of them.
         num_open = int((score < torch.inf).sum(dim=-1).min())
         order.append(score.argsort(dim=-1)[..., :num_open])

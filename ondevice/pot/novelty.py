@@ -85,7 +85,8 @@ class Novelty:
         if got_last:  # what it predicts has not been read yet
             predictors, hidden = predictors[:-1], hidden[:, :-1]
         result = torch.full((1, start), UNKNOWN, device=ids.device)  # that of tokens after a pruned or skipped one
-        result[:, predictors + 1] = self._nats(hidden, ids[:, predictors + 1])
+        # Rounding may take the cross-entropy of a certain token a little below 0.
+        result[:, predictors + 1] = self._token_loss(hidden, ids[:, predictors + 1]).clamp(min=0.0)
         tokens = [
             torch.arange(one.first, one.first + one.ids.shape[1], dtype=torch.int32, device=ids.device)
             for one in self._waiting
@@ -134,16 +135,6 @@ class Novelty:
             check_finite(_BEFORE, before)
             before = before.to(ids(0, 1).device)
         self._state_before, self._waiting = before, waiting
-
-    def copy(self) -> Novelty:
-        """An independent copy; the tensors are never changed and are shared."""
-        other = Novelty(self._token_loss)
-        other._state_before, other._waiting = self._state_before, list(self._waiting)
-        return other
-
-    def _nats(self, states: Tensor, ids: Tensor) -> Tensor:
-        # Rounding may take the cross-entropy of a certain token a little below 0.
-        return self._token_loss(states, ids).clamp(min=0.0)
 
 
 def _check_waiting(parts: Mapping[str, Tensor | None], count: int, size: int, dtype: torch.dtype) -> None:

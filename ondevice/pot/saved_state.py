@@ -78,7 +78,7 @@ def take(state: Mapping[str, Tensor], name: str, dtype: torch.dtype, shape: tupl
         wanted is None or size == wanted for size, wanted in zip(tensor.shape, shape, strict=True)
     )
     if tensor.dtype != dtype or not is_alike:
-        raise DamagedPot(f"{name} is {_described(tensor)}")
+        raise DamagedPot(f"{name} is {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)!s:.60}")
     return tensor
 
 
@@ -176,7 +176,3 @@ def _check_order(layer: int, positions: Tensor, origin: Tensor, stop: int, exten
     rises = is_prompt | (tokens > tokens.cummax(dim=-1).values.roll(1, -1))
     if not rises[..., 1:].all() or bool((ordered[..., 1:] == ordered[..., :-1]).any()):
         raise DamagedPot(f"layer {layer} holds its tokens in another order than the document")
-
-
-def _described(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)!s:.60}"

@@ -39,13 +39,6 @@ def runs(layers: slice, key: Callable[[int], object]) -> Iterator[slice]:
         start = stop
 
 
-class LayerGroup(NamedTuple):
-    """Neighbouring layers of a pot with equally many slots."""
-
-    layers: slice
-    capacity: int
-
-
 @dataclass(frozen=True, slots=True)
 class PotShape:
     """Sizes of the buffers.
@@ -105,12 +98,10 @@ class PotShape:
             vector_bytes = slots * sum(kind.itemsize * prod(size) for kind, size in self.code_kinds)
         return heads * (vector_bytes + self.num_layers * self.capacity * 4 * 4) + self.state_bytes(dtype)
 
-    def groups(self) -> list[LayerGroup]:
-        """Runs of neighbouring layers with equally many slots: usually one run."""
-        if self.capacities is None:
-            return [LayerGroup(slice(0, self.num_layers), self.capacity)]
-        sizes = self.capacities
-        return [LayerGroup(run, sizes[run.start]) for run in runs(slice(0, len(sizes)), sizes.__getitem__)]
+    def groups(self) -> list[tuple[slice, int]]:
+        """Runs of neighbouring layers with equally many slots, and how many: usually one run."""
+        sizes = self.capacities or (self.capacity,) * self.num_layers
+        return [(run, sizes[run.start]) for run in runs(slice(0, self.num_layers), sizes.__getitem__)]
 
     @property
     def code_bits(self) -> tuple[int, int]:

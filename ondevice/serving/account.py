@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from ondevice.events import AnswerFinished
@@ -29,14 +30,13 @@ def holdings(session: Session, telemetry: Telemetry) -> Holdings:
 
 def answer_record(answer: AnswerFinished, held: Holdings, session: Session, asked: Asked) -> dict[str, Any]:
     """The account of an answer without its text and its sources, and what it was written from; JSON."""
-    return answer.to_dict() | {
-        "ledger": answer.ledger.to_dict(),
-        "seed": session.context.config.seed + asked.attempt,
-        "temperature": asked.generation.temperature,
-        "pot_bytes": held.pot_bytes,
-        "speculator_bytes": held.speculator_bytes,
-        "tier_bytes": held.tier_bytes,
-        "tier_most_bytes": held.tier_most_bytes,
-        "limit_bytes": held.limit_bytes,
-        "tier_tokens": held.tier_tokens,
-    }
+    memory = {name: value for name, value in asdict(held).items() if name.endswith(("_bytes", "_tokens"))}
+    return (
+        answer.to_dict()
+        | memory
+        | {
+            "ledger": answer.ledger.to_dict(),
+            "seed": session.context.config.seed + asked.attempt,
+            "temperature": asked.generation.temperature,
+        }
+    )

@@ -141,11 +141,7 @@ class Jobs:
 
     def ask(self, workspace: Workspace, asked: Asked) -> Job:
         """Answer a question from the pot."""
-
-        def steps() -> Job:
-            yield from self._answer(workspace, session_of(workspace), asked)
-
-        return self._in_turn(workspace, Phase.ANSWERING, steps(), lambda: True)
+        return self._in_turn(workspace, Phase.ANSWERING, self._answer(workspace, asked), lambda: True)
 
     def scan(self, workspace: Workspace, question: str) -> Job:
         """Ask a question on every chunk of the document, read or not."""
@@ -327,13 +323,14 @@ class Jobs:
         with workspace.working(Phase.ANSWERING):
             yield Working(Phase.ANSWERING)
             try:
-                yield from self._answer(workspace, session, asked)
+                yield from self._answer(workspace, asked, session)
             except Exception as error:
                 workspace.problem = Problem(problem_text(error, Phase.ANSWERING.value))
                 yield QuestionFailed(error, workspace.problem.text, asked.question)
         yield Working(Phase.READING)
 
-    def _answer(self, workspace: Workspace, session: Session, asked: Asked) -> Job:
+    def _answer(self, workspace: Workspace, asked: Asked, session: Session | None = None) -> Job:
+        session = session or session_of(workspace)
         history = turns(workspace.exchanges[: asked.at]) if asked.remembers else asked.history
         answer, began, gives_way = Answer(workspace, asked), time.monotonic(), False
         events = session.ask(asked.question, asked.generation, history, begun=asked.begun, attempt=asked.attempt)

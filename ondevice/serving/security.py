@@ -98,7 +98,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers, path = Headers(scope=scope), scope["path"] if scope["type"] == "http" else ""
-        if not self._is_allowed(_host_name(headers)):
+        host = _host_name(headers)
+        if host not in self._allowed_hosts and not (self._allow_addresses and _is_address(host)):
             await _refuse(scope, receive, send, 400, "This server is not known under that name.")
         elif _is_foreign(scope, headers):
             await _refuse(scope, receive, send, 403, "Requests from other pages are refused.")
@@ -108,9 +109,6 @@ class Guard:
             await _refuse(scope, receive, send, 403, "There is nothing here.")
         else:
             await self._app(scope, receive, send)
-
-    def _is_allowed(self, host: str) -> bool:
-        return host in self._allowed_hosts or (self._allow_addresses and _is_address(host))
 
 
 def _is_foreign(scope: Scope, headers: Headers) -> bool:

@@ -9,7 +9,7 @@ from ondevice import words
 from ondevice.config import TierConfig
 from ondevice.errors import ConfigError, PotError
 from ondevice.machine.memory import document_share, free_memory_bytes, shares_memory, usable_bytes
-from ondevice.pot.host.device_means import MOST
+from ondevice.pot.host.chunks import MOST_MEANS
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.shape import PotShape
 from ondevice.prefill.reader import catalyst_ids
@@ -214,4 +214,4 @@ def _tier_bytes(plan: Plan, num_tokens: int | None) -> int:
 
 def _per_tier_byte(plan: Plan) -> float:
     """Bytes of a byte in the host tier: a GPU has a copy of its mean keys."""
-    return 1 + MOST if plan.loaded.device.type == "cuda" else 1.0
+    return 1 + MOST_MEANS if plan.loaded.device.type == "cuda" else 1.0

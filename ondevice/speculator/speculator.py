@@ -11,8 +11,7 @@ tokens of a pass (SnapKV, TOVA) the prompt's end, where the main model observes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -102,7 +101,10 @@ class Speculator:
         return pot.shape.capacity - pot.num_cached[0] - self.pot_config.reserve
 
     def read(self, ids: Tensor, is_stopped: IsStopped = None) -> Tensor:
-        """Read a stretch and score it.
+        """Read a stretch in passes of even size, and score it.
+
+        What a token is worth by novelty is its loss, or how rare its word is: cut off after some layers a model
+        predicts badly.
 
         Args:
             ids: (1, n) int64, as many as there is `room` for.
@@ -115,13 +117,26 @@ class Speculator:
             PassStopped: `is_stopped` returned True; the stretch is then as if it had never been read.
         """
         assert 0 < ids.shape[1] <= self.room
-        num_tokens = ids.shape[1]
-        with self._undone_on_failure():
-            self._read_tokens(ids, is_stopped)
+        pot, num_tokens, needs_novelty = self.opened_pot(), ids.shape[1], self.pot_config.needs_novelty
+        num_passes = -(-num_tokens // self.pot_config.pass_size(ids.device.type))
+        origin = torch.arange(num_tokens, dtype=torch.int32, device=ids.device) + self.num_seen
+        before, states = (list(pot.num_cached), list(pot.next_position)), list[Tensor]()
+        try:
+            for i in range(num_passes):
+                part = slice(num_tokens * i // num_passes, num_tokens * (i + 1) // num_passes)
+                hidden = self._run(ids[:, part], origin=origin[part], is_stopped=is_stopped)
+                states += [hidden] if needs_novelty and self.config.model else []
             maxima = self._ask(is_stopped)[:, -num_tokens:]
+        except BaseException:
+            pot.rewind_to_(*before)
+            raise
+        if states:
+            self._novelty.add(self.num_seen, ids, torch.cat(states, dim=1))
+        elif needs_novelty:
+            pot.set_novelty_(origin, self._words.rarity(ids[0])[None])
         self.num_seen += num_tokens
         if scored := self._novelty.take():
-            self.opened_pot().set_novelty_(*scored)
+            pot.set_novelty_(*scored)
         return maxima
 
     def make_room(self) -> None:
@@ -165,39 +180,8 @@ class Speculator:
 
     # -- parts of a reading ----------------------------------------------------------------------
 
-    @contextmanager
-    def _undone_on_failure(self) -> Iterator[None]:
-        """Undo what is read within if that fails."""
-        pot = self.opened_pot()
-        before, positions = list(pot.num_cached), list(pot.next_position)
-        novelty, words = self._novelty.copy(), self._words.copy()
-        try:
-            yield
-        except BaseException:
-            pot.rewind_to_(before, positions)
-            self._novelty, self._words = novelty, words
-            raise
-
     def _run(self, ids: Tensor, **options: object) -> Tensor:
         return self.decoder.forward(ids, self.opened_pot(), **options).hidden_states  # type: ignore[arg-type]
-
-    def _read_tokens(self, ids: Tensor, is_stopped: IsStopped) -> None:
-        """Passes of even size. What a token is worth by novelty is its loss, or how rare its word is: cut off after
-        some layers a model predicts badly."""
-        num_tokens, step, device = ids.shape[1], self.pot_config.pass_size(ids.device.type), ids.device
-        needs_novelty, knows_loss = self.pot_config.needs_novelty, bool(self.config.model)
-        rarity = self._words.rarity(ids[0]) if needs_novelty and not knows_loss else None
-        num_passes = -(-num_tokens // step)
-        for i in range(num_passes):
-            first, last = num_tokens * i // num_passes, num_tokens * (i + 1) // num_passes
-            start = self.num_seen + first
-            origin = torch.arange(start, self.num_seen + last, dtype=torch.int32, device=device)
-            states = self._run(ids[:, first:last], origin=origin, is_stopped=is_stopped)
-            if needs_novelty and knows_loss:
-                self._novelty.add(start, ids[:, first:last], states)
-        if rarity is not None:
-            origin = torch.arange(self.num_seen, self.num_seen + num_tokens, dtype=torch.int32, device=device)
-            self.opened_pot().set_novelty_(origin, rarity[None])
 
     def _ask(self, is_stopped: IsStopped) -> Tensor:
         """Put the prompt after what was read, look ahead, take all of it back (algorithm 1).

@@ -31,7 +31,7 @@ def test_rows_are_found_by_their_names_and_name_classes_that_there_are() -> None
         assert isinstance(policy, RetentionPolicy) if row.distills else policy is None
     for name, rule in DECODE_POLICIES.items():
         assert rule.name == name
-        assert hasattr(resolve_name(rule.eviction), "for_answer")
+        assert hasattr(resolve_name(rule.eviction), "make_room")
 
 
 def test_why_tokens_are_kept_can_be_said_of_one_and_of_several() -> None:

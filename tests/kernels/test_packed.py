@@ -165,7 +165,7 @@ def test_all_processors_get_the_same_products(level: str) -> None:
         "fast = [project(x[:n], weight) for weight in weights for n in (5, 12)]\n"
         f"byte_vectors.LEVEL = byte_vectors.{level}\n"
         "from ondevice.kernels.cpu import packed_product, packed_walk\n"
-        "packed_product._callable.cache_clear(), packed_walk.compiled.cache_clear()\n"
+        "packed_product._layout.cache_clear(), packed_walk.compiled.cache_clear()\n"
         "others = [project(x[:n], weight) for weight in weights for n in (5, 12)]\n"
         "assert all(torch.equal(a, b) for a, b in zip(fast, others)), 'differ'\n"
     )

@@ -14,7 +14,7 @@ from ondevice.errors import PotError
 from ondevice.events import AnswerFinished, AnswerToken
 from ondevice.model.decoder import Decoder
 from ondevice.model.passes import PassStopped
-from ondevice.pot.eviction import FixedOrder, SinkRecent
+from ondevice.pot.eviction import FixedOrder, LongAnswer, SinkRecent
 from ondevice.pot.undo import UndoLog
 from ondevice.session.engine import Engine
 from ondevice_bench.speed.equip.baselines import ShiftAppendCache
@@ -37,6 +37,12 @@ def _filled(decoder, ids, key_rotation="stored"):
     return pot
 
 
+def _answer(pot, decoder, num_document=0, max_positions=80, **options):
+    """An answer whose question attended the more to a slot, the later it lies."""
+    mass = [torch.arange(float(num_document)).expand(1, 2, -1)] * 3
+    return LongAnswer(pot, SINKS, max_positions, decoder.rotate_keys, mass, [num_document] * 3, **options)
+
+
 def _shifting(decoder):
     """StreamingLLM by its definition: evicted slots are cut out, all keys rotated at positions 0..n-1 every step."""
     return ShiftAppendCache(len(decoder.parts.layers), CAPACITY, SINKS, *plain_angles(decoder, CAPACITY))
@@ -49,7 +55,7 @@ def test_sink_and_recent_in_place_equals_shift_and_append(batch, step, key_rotat
     ids = _ids(CAPACITY, batch)
     pot, shifting = _filled(decoder, ids, key_rotation), _shifting(decoder)
     decoder.forward(ids, shifting)
-    eviction = SinkRecent(pot, SINKS, decoder.rotate_keys)
+    eviction = SinkRecent(_answer(pot, decoder))
     addresses = [buffer.data_ptr() for buffer in pot.buffers()]
     new = _ids(step * 70, batch)
     for start in range(0, new.shape[1], step):
@@ -70,7 +76,7 @@ def test_greedy_tokens_equal_shift_and_append(key_rotation):
     ids = _ids(CAPACITY)
     pot, shifting = _filled(decoder, ids, key_rotation), _shifting(decoder)
     decoder.forward(ids, shifting)
-    eviction, written = SinkRecent(pot, SINKS, decoder.rotate_keys), []
+    eviction, written = SinkRecent(_answer(pot, decoder)), []
     for cache, make_room in ((pot, eviction.make_room), (shifting, shifting.make_room)):
         token, tokens = ids[:, -1:], []
         for _ in range(200):
@@ -86,8 +92,7 @@ def test_positions_are_counted_anew_before_they_leave_the_window():
     decoder = Decoder(tiny_model("llama"))
     ids = _ids(CAPACITY)
     pot = _filled(decoder, ids)
-    order = [torch.arange(SINKS, CAPACITY).expand(1, 2, -1)] * 3
-    eviction = FixedOrder(pot, order, decoder.rotate_keys, max_positions=64)
+    eviction = FixedOrder(_answer(pot, decoder, CAPACITY, max_positions=64))
     for _ in range(100):
         eviction.make_room()
         decoder.forward(_ids(1), pot)
@@ -101,7 +106,7 @@ def test_more_tokens_than_may_go_are_refused():
     decoder = Decoder(tiny_model("llama"))
     pot = _filled(decoder, _ids(CAPACITY))
     with pytest.raises(PotError, match="36 of the pot"):
-        SinkRecent(pot, SINKS, decoder.rotate_keys).make_room(37)
+        SinkRecent(_answer(pot, decoder)).make_room(37)
 
 
 @pytest.mark.parametrize("policy", DECODE_POLICIES)
@@ -174,9 +179,8 @@ def _uneven(decoder, key_rotation="stored"):
 
 def _rule(name, pot, decoder, save):
     if name == "sinks":
-        return SinkRecent(pot, SINKS, decoder.rotate_keys, save=save)
-    order = [torch.arange(SINKS, 20).expand(1, 2, -1)] * 3
-    return FixedOrder(pot, order, decoder.rotate_keys, max_positions=80, save=save)
+        return SinkRecent(_answer(pot, decoder, save=save))
+    return FixedOrder(_answer(pot, decoder, 20, max_positions=80, save=save))
 
 
 @pytest.mark.parametrize("step", [1, 3])
@@ -217,7 +221,7 @@ def test_a_layer_with_room_gives_up_nothing(rule, step):
 def test_sinks_follow_the_query_only_in_layers_that_give_up_slots():
     decoder = Decoder(tiny_model("llama"))
     pot, before = _uneven(decoder), _uneven(decoder)
-    SinkRecent(pot, SINKS, decoder.rotate_keys).make_room()
+    SinkRecent(_answer(pot, decoder)).make_room()
     assert pot.victims[0] is None
     assert pot.victims[2] is None
     for layer, moved in ((0, 0), (1, 1), (2, 0)):
@@ -229,7 +233,7 @@ def test_a_pass_stopped_half_way_leaves_free_slots_free():
     decoder = Decoder(tiny_model("llama"))
     pot = _uneven(decoder)
     log, before, polls = UndoLog(pot), [buffer.clone() for buffer in pot.buffers()], iter([False, False, True])
-    SinkRecent(pot, SINKS, decoder.rotate_keys, save=log.save).make_room()
+    SinkRecent(_answer(pot, decoder, save=log.save)).make_room()
     with pytest.raises(PassStopped):
         decoder.forward(_ids(1), pot, is_stopped=lambda: next(polls))
     log.rewind()

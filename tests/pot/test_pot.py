@@ -11,7 +11,7 @@ from ondevice.errors import ConfigError
 from ondevice.pot.catalyst import PROMPTS, catalyst_prompt
 from ondevice.pot.depths import count_heads, tokens_per_layer
 from ondevice.pot.distill import distill
-from ondevice.pot.eviction import FixedOrder, SinkRecent, least_attended
+from ondevice.pot.eviction import FixedOrder, LongAnswer, SinkRecent
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.policies import LayerView, make_policy
 from ondevice.pot.restoring import restore_
@@ -70,10 +70,8 @@ def run_distill(pot, mass, settings_, **options):
 
 
 def make_eviction(rule, pot, log):
-    if rule == "streaming-llm":
-        return SinkRecent(pot, 2, rotate_keys, save=log.save)
-    order = least_attended(pot, random_mass(pot), pot.num_cached, num_protected=2)
-    return FixedOrder(pot, order, rotate_keys, max_positions=100, save=log.save)
+    eviction = SinkRecent if rule == "streaming-llm" else FixedOrder
+    return eviction(LongAnswer(pot, 2, 100, rotate_keys, random_mass(pot), pot.num_cached, log.save))
 
 
 def contents(pot):

@@ -17,7 +17,7 @@ class HeavyHitter:
     Args:
         pot: the pot that decodes; its slots 0..num_sinks-1 hold the sinks of every head.
         num_sinks, num_recent: slots never evicted, newest tokens never evicted.
-        rotate_keys, max_positions, save: as for `FixedOrder`.
+        rotate_keys, max_positions, save: as for `LongAnswer`.
         mass: attention received so far, for each layer (batch, num_kv_heads, num_cached); None: not known.
     """
 

@@ -13,7 +13,7 @@ from ondevice.config import KeyRotation
 from ondevice.errors import ConfigError
 from ondevice.model.decoder import Decoder
 from ondevice.model.passes import Cache
-from ondevice.pot.eviction import Eviction, SinkRecent
+from ondevice.pot.eviction import Eviction, LongAnswer, SinkRecent
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PROMPT
 from ondevice_bench.speed.equip.baselines import GatherAppendCache, ShiftAppendCache
@@ -100,7 +100,8 @@ def in_place(key_rotation: KeyRotation, name: str = EQUIP + STREAMING) -> Builde
 
     def build(decoder: Decoder, capacity: int, batch: int) -> Side:
         pot = decoder.new_pot(capacity, batch, key_rotation)
-        return Side(name, decoder, pot, SinkRecent(pot, NUM_SINKS, decoder.rotate_keys), capacity)
+        rule = SinkRecent(LongAnswer(pot, NUM_SINKS, pot.max_positions, decoder.rotate_keys))
+        return Side(name, decoder, pot, rule, capacity)
 
     return build
 

@@ -18,7 +18,7 @@ from ondevice.errors import ConfigError
 from ondevice.machine.process import return_free_memory
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading._transformers import transformers
-from ondevice.pot.eviction import SinkRecent
+from ondevice.pot.eviction import LongAnswer, SinkRecent
 from ondevice_bench.speed.equip import proof as equip_proof
 from ondevice_bench.speed.equip import updating as equip_update
 from ondevice_bench.speed.equip.baselines import GatherAppendCache, ShiftAppendCache
@@ -398,7 +398,8 @@ def test_the_proofs_find_out_a_side_that_computes_something_else(
 ) -> None:
     def wrong(decoder: Decoder, capacity: int, batch: int) -> Side:
         side = in_place("stored")(decoder, capacity, batch)
-        side.rule = SinkRecent(side.cache, 1, decoder.rotate_keys)  # forgets sinks that the other side keeps
+        answer = LongAnswer(side.cache, 1, capacity, decoder.rotate_keys)  # forgets sinks that the other side keeps
+        side.rule = SinkRecent(answer)
         return side
 
     monkeypatch.setitem(PAIRS, STREAMING, (shift_append, wrong))

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from ondevice.errors import ModelError
 from ondevice.model.families.common import complete_plain
 from ondevice.model.families.fusing import norm_of, weight_of
@@ -106,10 +104,5 @@ def model_parts(model: Any) -> ModelParts:
         vocab_size=config.vocab_size,
         max_positions=config.max_position_embeddings,
         logit_softcap=getattr(config, "final_logit_softcapping", None),
-        device=_device_of(model),
+        device=next(model.parameters()).device,  # packed weights are no parameters; they lie where the norms do
     )
-
-
-def _device_of(model: Any) -> torch.device:
-    """The device of its weights. Packed ones are no parameters; they lie where the norms do."""
-    return next(model.parameters()).device

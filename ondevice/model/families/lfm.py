@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ondevice.model.families.common import attention, heads, mixer_of, window_of
 from ondevice.model.families.fusing import fuse, linear_of, norm_of
-from ondevice.model.families.parts import AttentionLayer, ConvLayer, Layer, WindowLayer
+from ondevice.model.families.parts import AttentionLayer, Layer, RecurrentLayer, WindowLayer
 
 _KINDS = {"sliding_attention": WindowLayer, "full_attention": AttentionLayer}
 
@@ -67,9 +67,9 @@ def _turn(rotary: Any, kind: str, states: Tensor, positions: Tensor) -> tuple[Te
     return cos.to(states.dtype), sin.to(states.dtype)
 
 
-def _conv_layer(layer: Any, config: Any, halves: dict[str, Any]) -> ConvLayer:
+def _conv_layer(layer: Any, config: Any, halves: dict[str, Any]) -> RecurrentLayer:
     sizes = {"conv": (None, (config.hidden_size, config.conv_L_cache))}
-    return ConvLayer(**halves, mix=mixer_of(layer.conv, "past_key_values"), sizes=sizes)
+    return RecurrentLayer(**halves, mix=mixer_of(layer.conv, "past_key_values"), sizes=sizes)
 
 
 def _halves(layer: Any) -> dict[str, Any]:

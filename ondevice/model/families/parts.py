@@ -135,11 +135,6 @@ class RecurrentLayer(Layer):
         return self.sizes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConvLayer(RecurrentLayer):
-    """A layer whose state is the last inputs of a short convolution."""
-
-
 @dataclass(frozen=True, slots=True)
 class ModelParts:
     """The pieces of a causal language model around its layers.

@@ -199,14 +199,12 @@ def held(lock_file: Path, waiting: str, on_progress: Progress) -> Iterator[None]
     """Hold a lock between processes while the block runs; `waiting` is shown where another one has it."""
     lock = FileLock(lock_file)
     try:
-        lock.acquire(timeout=0)
+        taken = lock.acquire(timeout=0)
     except Timeout:
         on_progress(waiting, None)
-        lock.acquire()
-    try:
+        taken = lock.acquire()
+    with taken:
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -224,7 +222,9 @@ def built_beside(folder: Path, *, source: dict[str, str]) -> Iterator[Path]:
     try:
         yield partial
         _write_manifest(partial, source)
-        _sync(partial)
+        for path in partial.iterdir():  # on the disk before the rename makes them count
+            sync_file(path)
+        sync_folder(partial)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(partial, folder)
     except BaseException:
@@ -244,10 +244,3 @@ def _write_manifest(folder: Path, source: dict[str, str]) -> None:
     }
     manifest = {"source": source, "files": files, _START: _start()}
     (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-
-
-def _sync(folder: Path) -> None:
-    """Push the files to the disk before the rename makes them count."""
-    for path in folder.iterdir():
-        sync_file(path)
-    sync_folder(folder)

@@ -124,12 +124,7 @@ class CatalogueModel:
         return int(self.num_read_parameters * _FOUR_BIT_BYTES) + self.num_embedding_parameters * _EMBEDDING_BYTES
 
 
-def _rows() -> dict[str, CatalogueModel]:
-    rows = parse(tuple[CatalogueModel, ...], loads(asset("models.json")))
-    return {row.name: row for row in rows}
-
-
-CATALOGUE = _rows()
+CATALOGUE = {row.name: row for row in parse(tuple[CatalogueModel, ...], loads(asset("models.json")))}
 SMOLLM2 = CATALOGUE["smollm2-135m"]
 _BY_NAME = {name: row for row in CATALOGUE.values() for name in (row.name, *row.aliases)}
 

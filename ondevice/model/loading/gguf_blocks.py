@@ -39,8 +39,9 @@ class BlockType(NamedTuple):
     num_values: int
     read: Callable[[Tensor], Blocks]
 
-    def row_bytes(self, num_columns: int) -> int:
-        return num_columns // self.num_values * self.num_bytes
+    def blocks(self, raw: Tensor, num_columns: int) -> Tensor:
+        """Rows (num_rows, bytes of a row) uint8 as (num_rows, num_blocks, num_bytes)."""
+        return raw.view(raw.shape[0], num_columns // self.num_values, self.num_bytes)
 
 
 def pack_rows(raw: Tensor, kind: int, num_columns: int) -> PackedWeight:
@@ -51,9 +52,8 @@ def pack_rows(raw: Tensor, kind: int, num_columns: int) -> PackedWeight:
         kind: ggml's number of the type, one of `BLOCK_TYPES`.
     """
     block_type = BLOCK_TYPES[kind]
-    blocks = raw.view(raw.shape[0], num_columns // block_type.num_values, block_type.num_bytes)
     rows: PackedRows | None = None
-    for number, some in enumerate(blocks.split(ROWS_AT_ONCE)):
+    for number, some in enumerate(block_type.blocks(raw, num_columns).split(ROWS_AT_ONCE)):
         (part,) = pack(*block_type.read(some)).parts
         if rows is None:
             # One place for all from the start: a head that is laid together in the end is there twice.
@@ -73,8 +73,8 @@ def int4_rows(raw: Tensor, kind: int, num_columns: int) -> Int4Weight:
         raw: as for `pack_rows`, on the device that takes them.
     """
     block_type = BLOCK_TYPES[kind]
-    blocks = raw.view(raw.shape[0], num_columns // block_type.num_values, block_type.num_bytes)
-    return joined_int4([_int4(block_type.read(some)) for some in blocks.split(ROWS_AT_ONCE)])
+    blocks = block_type.blocks(raw, num_columns).split(ROWS_AT_ONCE)
+    return joined_int4([_int4(block_type.read(some)) for some in blocks])
 
 
 def _int4(blocks: Blocks) -> Int4Weight:
@@ -86,9 +86,7 @@ def _int4(blocks: Blocks) -> Int4Weight:
 def dequantize_rows(raw: Tensor, kind: int, num_columns: int) -> Tensor:
     """The values of some rows, (num_rows, num_columns) float32."""
     block_type = BLOCK_TYPES[kind]
-    codes, scales, offsets, bits = block_type.read(
-        raw.view(raw.shape[0], num_columns // block_type.num_values, block_type.num_bytes)
-    )
+    codes, scales, offsets, bits = block_type.read(block_type.blocks(raw, num_columns))
     values = codes.view(*scales.shape, -1).float()
     if offsets is None:
         values = (values - (1 << (bits - 1))) * scales.unsqueeze(-1)

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from ondevice.kernels.int4 import int4_bytes, suits_int4
 from ondevice.model.loading.gguf_blocks import INT4_TYPES, ROWS_AT_ONCE, dequantize_rows, int4_rows
 from ondevice.model.loading.gguf_file import GgufFile
-from ondevice.model.loading.gguf_packed import EMBEDDING, HEAD, StoredRows
+from ondevice.model.loading.gguf_packed import EMBEDDING, HEAD, PackedStore, StoredRows
 from ondevice.model.packed_modules import PackedLinear
 
 _DTYPE = torch.bfloat16
 
 
-class Int4Store:
-    """A `gguf_packed.Store` on a device."""
+class Int4Store(PackedStore):
+    """A store on a device."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

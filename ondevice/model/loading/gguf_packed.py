@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -112,31 +112,11 @@ def _tokenizer(path: Path, gguf: GgufFile, kept: Kept | None) -> GgufTokenizer:
     return GgufTokenizer(whole.metadata)
 
 
-class Store(Protocol):
-    """The store of what is read of a file; `raw` are rows as they are stored there, (num_rows, bytes of
-    a row) uint8, `kind` is ggml's number of their type."""
+class PackedStore:
+    """The store of what is read of a file: on a CPU, packed as `kernels.packed` does; what was packed before is mapped.
 
-    def vector(self, numbers: Tensor) -> Tensor:
-        """(n,) float32: of norms and biases."""
-        ...
-
-    def linear(
-        self, name: str, raw: Callable[[], Tensor], kind: int, num_columns: int, bias: Tensor | None
-    ) -> nn.Module: ...
-
-    def embedding(self, rows: StoredRows) -> nn.Module: ...
-
-    def head(self, raw: Callable[[], Tensor], kind: int, num_columns: int, embedding: nn.Module | None) -> nn.Module:
-        """The head; `embedding` has the same weight, where there is one."""
-        ...
-
-    def finish(self, model: Any) -> None:
-        """All is in its place."""
-        ...
-
-
-class _Packed:
-    """On a CPU, packed as `kernels.packed` does; what was packed before is mapped.
+    `raw` are rows as they are stored in the file, (num_rows, bytes of a row) uint8, `kind` is ggml's number of their
+    type.
 
     Args:
         kept: of the file.
@@ -147,6 +127,7 @@ class _Packed:
         self._kept, self._keep = {} if kept is None else kept.weights, keep
 
     def vector(self, numbers: Tensor) -> Tensor:
+        """(n,) float32: of norms and biases."""
         return numbers
 
     def linear(
@@ -158,9 +139,11 @@ class _Packed:
         return PackedEmbedding(rows)
 
     def head(self, raw: Callable[[], Tensor], kind: int, num_columns: int, embedding: nn.Module | None) -> nn.Module:
+        """The head; `embedding` has the same weight, where there is one."""
         return self.linear(module_name(HEAD), raw, kind, num_columns, None)
 
     def finish(self, model: Any) -> None:
+        """All is in its place."""
         config = model.config
         # Projections that are multiplied together follow each other, and then lie side by side when they are mapped.
         weights = {name: module.weight for name, module in model.named_modules() if isinstance(module, PackedLinear)}
@@ -171,7 +154,7 @@ class _Packed:
 
 
 def load_packed(
-    path: Path, report: Progress, store: Store | None = None, header: GgufFile | None = None
+    path: Path, report: Progress, store: PackedStore | None = None, header: GgufFile | None = None
 ) -> tuple[Any, GgufTokenizer]:
     """The model and the tokenizer of a file for which `can_pack` holds.
 
@@ -182,7 +165,7 @@ def load_packed(
     gguf, there = header or read_header(path), kept(path)
     tokenizer, config = _tokenizer(path, gguf, there), config_of(gguf)
     if store is None:
-        store, model = _Packed(there, partial(keep_tiles, path, gguf, tokenizer, report)), skeleton(config)
+        store, model = PackedStore(there, partial(keep_tiles, path, gguf, tokenizer, report)), skeleton(config)
     else:
         model = empty_model(transformers.AutoConfig.for_model(**vars(config)))
     tensors = {tensor.name: tensor for tensor in gguf.tensors}
@@ -251,7 +234,7 @@ def config_of(gguf: GgufFile) -> SimpleNamespace:
 
 
 def _place(
-    model: Any, path: Path, tensor: GgufTensor, bias: GgufTensor | None, fields: dict[str, Any], store: Store
+    model: Any, path: Path, tensor: GgufTensor, bias: GgufTensor | None, fields: dict[str, Any], store: PackedStore
 ) -> None:
     """Put a tensor, and the bias that goes with it, where the model keeps it."""
     if tensor.name == EMBEDDING:

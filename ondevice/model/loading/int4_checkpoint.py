@@ -19,8 +19,9 @@ from ondevice.model.loading.checkpoint import Checkpoint
 from ondevice.model.loading.packed_checkpoint import (
     EMBEDDING,
     HEAD,
-    Tensors,
     empty_checkpoint,
+    modules_with_weights,
+    set_weights,
     with_generation_config,
 )
 from ondevice.model.packed_modules import PackedLinear, replace_module
@@ -34,24 +35,15 @@ def load_int4(checkpoint: Checkpoint, device: torch.device, on_fraction: Callabl
     Raises:
         KeyError, ValueError, OSError: transformers cannot use the configuration, or the weights are not of its shape.
     """
-    model, tensors = empty_checkpoint(checkpoint), Tensors(checkpoint)
-    is_tied = f"{HEAD}.weight" not in checkpoint.shapes
-    done, total = 0, sum(weight.numel() for module in model.modules() for weight in module.parameters(recurse=False))
-    for name, module in list(model.named_modules()):
+    model, is_tied = empty_checkpoint(checkpoint), f"{HEAD}.weight" not in checkpoint.shapes
+    for name, module, stored in modules_with_weights(model, checkpoint, on_fraction):
         if name == HEAD and is_tied:
             continue
-        own = {
-            part: tensors.read(f"{name}.{part}", weight.shape).to(device, _DTYPE)
-            for part, weight in module.named_parameters(recurse=False)
-        }
-        if own and name != HEAD and _is_packed(module):
+        own = {part: weight.to(device, _DTYPE) for part, weight in stored.items()}
+        if type(module) is nn.Linear and name != HEAD and suits_int4(module.out_features, module.in_features):
             replace_module(model, name, PackedLinear(quantize_int4(own["weight"]), own.get("bias")))
         else:
-            for part, weight in own.items():
-                setattr(module, part, nn.Parameter(weight, requires_grad=False))
-        done += sum(weight.numel() for weight in own.values())
-        on_fraction(done / total)
-    on_fraction(1.0)
+            set_weights(module, own)
     if is_tied:
         model.lm_head.weight = model.model.embed_tokens.weight
     return with_generation_config(model.to(device), checkpoint)  # buffers alone are left to be moved
@@ -70,7 +62,3 @@ def int4_checkpoint_bytes(shapes: dict[str, tuple[int, ...]], share_kept: float 
             kept = share_kept if "v_proj" in name or "down_proj" in name else 0.0
         total += kept * prod(shape) * _DTYPE.itemsize + (1 - kept) * int4_bytes(prod(shape))
     return int(total)
-
-
-def _is_packed(module: nn.Module) -> bool:
-    return type(module) is nn.Linear and suits_int4(module.out_features, module.in_features)

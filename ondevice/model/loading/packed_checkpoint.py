@@ -6,12 +6,11 @@ whole; of the embedding only the rows are read that are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from ondevice.kernels.attention import prepare_attention
@@ -53,25 +52,14 @@ def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Calla
     """
     model = empty_checkpoint(checkpoint)
     config = model.config
-    tensors = Tensors(checkpoint)
-    done, total = 0, sum(weight.numel() for module in model.modules() for weight in module.parameters(recurse=False))
-    for name, module in list(model.named_modules()):
-        own = {
-            part: tensors.read(f"{name}.{part}", weight.shape)
-            for part, weight in module.named_parameters(recurse=False)
-        }
-        if not own:
-            continue
+    for name, module, own in modules_with_weights(model, checkpoint, on_fraction):
         if type(module) is nn.Linear and module.in_features % GROUP_SIZE == 0:
             bias = own["bias"].float() if "bias" in own else None
             replace_module(model, name, PackedLinear(quantize(own["weight"], 8 if name == HEAD else bits), bias))
         elif type(module) is nn.Embedding:
             replace_module(model, name, PackedEmbedding(FileRows(own["weight"])))
         else:
-            for part, weight in own.items():
-                setattr(module, part, nn.Parameter(weight.float(), requires_grad=False))
-        done += sum(weight.numel() for weight in own.values())
-        on_fraction(done / total)
+            set_weights(module, {part: weight.float() for part, weight in own.items()})
     prepare_packed(module.weight for module in model.modules() if isinstance(module, PackedLinear))
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     prepare_attention(config.num_attention_heads, config.num_key_value_heads, head_dim, in_bfloat16=True)
@@ -111,25 +99,37 @@ def empty_checkpoint(checkpoint: Checkpoint) -> Any:
     return empty_model(text_config(checkpoint.folder))
 
 
-class Tensors:
-    """The tensors of a checkpoint by name; the files are mapped, and stay so while a tensor of theirs is used."""
+def modules_with_weights(
+    model: Any, checkpoint: Checkpoint, on_fraction: Callable[[float], None]
+) -> Iterator[tuple[str, nn.Module, dict[str, Tensor]]]:
+    """The modules of an empty model by name, each with its own weights as they are stored; a head may be tied.
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        from safetensors import safe_open
+    The files are mapped, and stay so while a tensor of theirs is used.
 
-        files = [safe_open(path, framework="pt", device="cpu") for path in checkpoint.weights]
-        self._files = {text_name(name): (file, name) for file in files for name in file.keys()}  # noqa: SIM118
+    Raises:
+        KeyError, ValueError: a weight is not there, or has another shape.
+    """
+    from safetensors import safe_open
 
-    def read(self, name: str, shape: torch.Size) -> Tensor:
-        """A tensor as it is stored.
+    files = [safe_open(path, framework="pt", device="cpu") for path in checkpoint.weights]
+    stored = {text_name(name): (file, name) for file in files for name in file.keys()}  # noqa: SIM118
+    if f"{HEAD}.weight" not in stored:
+        stored[f"{HEAD}.weight"] = stored[EMBEDDING]
+    done, total = 0, sum(weight.numel() for module in model.modules() for weight in module.parameters(recurse=False))
+    for name, module in list(model.named_modules()):
+        own = dict[str, Tensor]()
+        for part, weight in module.named_parameters(recurse=False):
+            file, key = stored[f"{name}.{part}"]
+            own[part] = file.get_tensor(key)
+            if own[part].shape != weight.shape:
+                raise ValueError(f"{name}.{part} has the shape {[*own[part].shape]} instead of {[*weight.shape]}")
+        if own:
+            yield name, module, own
+            done += sum(weight.numel() for weight in own.values())
+            on_fraction(done / total)
 
-        Raises:
-            ValueError: it has another shape.
-        """
-        if name == f"{HEAD}.weight" and name not in self._files:  # the weight of the embedding
-            name = EMBEDDING
-        file, stored = self._files[name]
-        tensor: Tensor = file.get_tensor(stored)
-        if tensor.shape != shape:
-            raise ValueError(f"{name} has the shape {[*tensor.shape]} instead of {[*shape]}")
-        return tensor
+
+def set_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Give a module weights that nobody trains, in place of its own."""
+    for part, weight in weights.items():
+        setattr(module, part, nn.Parameter(weight, requires_grad=False))

@@ -18,6 +18,7 @@ from torch import Tensor
 from ondevice.pot.shape import PotShape
 
 UNIT_ROWS = 8  # chunks are whole units of so many rows
+MOST_MEANS = 1 / 8  # of the tier's bytes: its mean keys, which are a sixteenth, or a ninth in 4 bits
 _FIRST_ROWS = 512
 
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from ondevice.errors import DamagedPot, PotError
 from ondevice.kernels.codes import Frame, around, decode, encode
 from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, ring_parts, tier_fields, to_device, to_host
-from ondevice.pot.host.device_means import DeviceMeans
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import LARGEST, Extent, check_finite, check_names, check_ring, take, take_counts
 from ondevice.pot.shape import FREE, PotShape
@@ -47,7 +46,8 @@ class HostTier:
         self.capacity = self.capacity_of(budget_bytes, shape)
         self._rings = [Chunks(self._fields, self.capacity) for _ in range(shape.num_layers)]
         self._num_written = [0] * shape.num_layers
-        self._means = DeviceMeans()
+        # Mean keys of a layer on a GPU, and `num_written` when they were copied: else every question copied them twice.
+        self._means: dict[tuple[int, torch.device], tuple[int, list[Tensor]]] = {}
         self.num_bytes_moved = 0
 
     @staticmethod
@@ -181,11 +181,12 @@ class HostTier:
         if torch.device(device).type == "cpu":
             means = self._read(layer, units if at is None else at, names, torch.float32, device)
             return self._framed(layer, means.movedim(0, 1))
-
-        def there() -> list[Tensor]:
-            return [to_device(self._rings[layer].read(one, units), device) for one in names]
-
-        numbers, scales = self._means.of(layer, self._num_written[layer], torch.device(device), there)
+        place = layer, torch.device(device)
+        copied = self._means.get(place)
+        if copied is None or copied[0] != self._num_written[layer]:
+            there = [to_device(self._rings[layer].read(one, units), device) for one in names]
+            self._means[place] = copied = self._num_written[layer], there
+        numbers, scales = copied[1]
         if at is not None:
             at = at.to(numbers.device)
             numbers, scales = numbers[at], scales[at]
@@ -251,7 +252,7 @@ class HostTier:
             take(state, numbers, self._fields[numbers].dtype, self._saved_size(numbers, used))
             scales = take(state, name, self._fields[name].dtype, self._saved_size(name, used))
             check_finite(name, scales, min(LARGEST, torch.finfo(self._dtype).max) / 128)  # times an int8
-        self._means.forget()
+        self._means.clear()
         for layer, held in enumerate(num_held):
             if as_it_lies and num_written[layer] > held != self.capacity:
                 raise DamagedPot("the host tier has another size than its settings give it")
@@ -259,7 +260,9 @@ class HostTier:
             oldest = num_written[layer] % used if num_written[layer] > used and not as_it_lies else 0
             new = {name: state[name][layer] for name in self._saved_names}
             rows = {name: part if name == "origin" else part.movedim(2, 0) for name, part in new.items()}
-            self._put(layer, {name: part[:held].roll(-oldest, dims=0) for name, part in rows.items()}, {})
+            rows = {name: part[:held].roll(-oldest, dims=0) for name, part in rows.items()}
+            units = self._whole_units(layer, {name: part[None] for name, part in rows.items()})
+            self._put(layer, rows, {name: part[0] for name, part in units.items()})
             if as_it_lies:
                 self._num_written[layer] = num_written[layer]
 
@@ -290,7 +293,7 @@ class HostTier:
         """Write rows (n, ...) of every field behind the newest ones, and the mean keys that follow from them.
 
         Args:
-            units: mean keys of the units that the rows fill, where they are known.
+            units: mean keys of the units that the rows fill.
         """
         ring, count = self._rings[layer], new["origin"].shape[0]
         if not count:
@@ -301,9 +304,6 @@ class HostTier:
             for name, rows in new.items():
                 ring.write(name, first, rows[part])
             stop = first + part.stop - part.start
-            if not units:
-                self._average(layer, first // UNIT_ROWS, stop, min(held, self.capacity))
-                continue
             whole = slice(-(-first // UNIT_ROWS), stop // UNIT_ROWS)
             known = (part.start + whole.start * UNIT_ROWS - first - lead) // UNIT_ROWS
             for name, means in units.items():
@@ -311,19 +311,14 @@ class HostTier:
             # Units that were begun before, or that later rows will fill.
             for edge in sorted({first // UNIT_ROWS, stop // UNIT_ROWS}):
                 if edge not in range(whole.start, whole.stop) and edge * UNIT_ROWS < stop:
-                    self._average(layer, edge, min((edge + 1) * UNIT_ROWS, stop), min(held, self.capacity))
+                    self._average(layer, edge, min(held, self.capacity))
         self._num_written[layer] += count
 
-    def _average(self, layer: int, first: int, stop: int, num_held: int) -> None:
-        """Mean keys of the units from `first` to the one of place `stop` - 1."""
-        at = slice(first * UNIT_ROWS, min(-(-stop // UNIT_ROWS) * UNIT_ROWS, num_held))
-        keys = self._around_frame(layer, at).movedim(1, 0)
-        missing = -keys.shape[0] % UNIT_ROWS
-        sums = torch.nn.functional.pad(keys, (0, 0, 0, 0, 0, missing)).unflatten(0, (-1, UNIT_ROWS)).sum(dim=1)
-        sums[:-1] /= UNIT_ROWS
-        sums[-1] /= UNIT_ROWS - missing
-        for name, part in self._stored("means", "mean_scales", sums):
-            self._rings[layer].write(name, first, part)
+    def _average(self, layer: int, unit: int, num_held: int) -> None:
+        """The mean key of what a unit holds."""
+        keys = self._around_frame(layer, slice(unit * UNIT_ROWS, min((unit + 1) * UNIT_ROWS, num_held)))
+        for name, part in self._stored("means", "mean_scales", keys.mean(dim=1)[None]):
+            self._rings[layer].write(name, unit, part)
 
     def _stored(self, numbers: str, scales: str, vectors: Tensor) -> list[tuple[str, Tensor]]:
         """Vectors (..., head_dim) as two fields store them."""
