@@ -1,7 +1,8 @@
-"""`ondevice results`: the documents under docs/results, from the files that the commands wrote."""
+"""`ondevice results`: docs/results and docs/papers.md, from the files that the commands wrote."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,7 @@ def results(
         from ondevice_bench.results.age import old_results, read_list
         from ondevice_bench.results.files import read_result
         from ondevice_bench.results.markdown import OLD, make_pages
+        from ondevice_bench.results.papers.page import PAGE, missing_files, papers_page
         from ondevice_bench.results.result import DIRTY, ResultError, write_result, write_text
 
         files = sorted(source.glob("*.json"))
@@ -44,16 +46,21 @@ def results(
                     found[path.stem] = whole
         # What was old when the pages were made stays so: a check must not fail because commits went by.
         old = read_list(_text_of(target / OLD) or "") if check else old_results(found, source)
-        pages = make_pages(found, source.as_posix(), old)
-        stale = [name for name, text in pages.items() if _text_of(target / name) != text]
+        pages = {target / name: text for name, text in make_pages(found, source.as_posix(), old).items()}
+        finished = {name: result for name, result in found.items() if result.complete}
+        papers = target.parent / PAGE
+        # A folder of some other runs has no such page; where there is one, a file that it needs must not be missing.
+        if papers.is_file() or not missing_files(finished):
+            pages[papers] = papers_page(finished, old, target.name, os.path.relpath(source, papers.parent))
+        stale = [path for path, text in pages.items() if _text_of(path) != text]
         if check and stale:
             raise OndeviceError(
-                f"Pages are not what the results say: {', '.join(stale)}",
+                f"Pages are not what the results say: {', '.join(path.name for path in stale)}",
                 where=str(target),
                 fix="Run ondevice results.",
             )
-        for name in stale:
-            write_text(target / name, pages[name])
+        for path in stale:
+            write_text(path, pages[path])
         if unfinished := [name for name, result in found.items() if not result.complete]:
             say(f"Left out, because they are unfinished: {', '.join(unfinished)}", "yellow")
         say(f"{len(pages)} pages from {len(files)} files; {len(stale)} written.")

@@ -54,9 +54,14 @@ def make_pages(results: Mapping[str, Result], source: str, old: Mapping[str, str
         parts += [_run(name, run, lines[name], old.get(name, "")) for name, run in runs]
         pages[_page(topic)] = "\n\n".join(parts) + "\n"
     origin = _ORIGIN.format(source=source)
-    pages["index.md"] = front_page(dict(finished), lines, old, origin, lambda result: _page(_topic(result)))
+    pages["index.md"] = front_page(dict(finished), lines, old, origin, page_of)
     pages |= {f"{name}.svg": draw(result, curve) for name, result in finished if (curve := curve_of(result))}
     return pages
+
+
+def page_of(result: Result) -> str:
+    """The page that a result is on."""
+    return _page(_topic(result))
 
 
 def _page(topic: str) -> str:
@@ -71,7 +76,7 @@ def _topic(result: Result) -> str:
 
 def _overview(runs: Sequence[tuple[str, Result]], lines: Mapping[str, Sequence[Line]], old: Mapping[str, str]) -> str:
     """One line for each run, so that they can be compared; where they have scores, each of ours with its interval."""
-    links = {name: f"[{name}](#{_anchor(name)}){' (old)' if name in old else ''}" for name, _ in runs}
+    links = {name: f"[{name}](#{anchor(name)}){' (old)' if name in old else ''}" for name, _ in runs}
     if _has_scores(runs[0][1]):
         scores = [
             (line.metric, case_text(line.case), line.name, figure_text(line.figure, line.unit), links[name])
@@ -79,10 +84,10 @@ def _overview(runs: Sequence[tuple[str, Result]], lines: Mapping[str, Sequence[L
             for line in lines[name]
             if line.is_score
         ]
-        return _table(("metric", "case", "contender", "value", "run"), scores, num_text=5)
+        return table(("metric", "case", "contender", "value", "run"), scores, num_text=5)
     keys = sorted({key for _, run in runs for key in run.summary})
     if len(keys) > _MAX_COLUMNS:
-        return _table(
+        return table(
             ("figure", *links.values()),
             [(f"`{key}`", *(_summary(run, key) for _, run in runs)) for key in keys],
             num_text=1,
@@ -91,7 +96,7 @@ def _overview(runs: Sequence[tuple[str, Result]], lines: Mapping[str, Sequence[L
         (run.rows[0].contender if run.rows else "", *(_summary(run, key) for key in keys), links[name])
         for name, run in runs
     ]
-    return _table(("contender", *(f"`{key}`" for key in keys), "run"), summaries, num_text=1)
+    return table(("contender", *(f"`{key}`" for key in keys), "run"), summaries, num_text=1)
 
 
 def _has_scores(result: Result) -> bool:
@@ -105,7 +110,7 @@ def _summary(run: Result, key: str) -> str:
 
 def _run(name: str, result: Result, lines: Sequence[Line], age: str) -> str:
     used = ", ".join(f"{package} {version}" for package, version in result.versions.items())
-    where = f"{machine_text(result.machine)}; {used}; {_commit(result.commit)}; {result.date[:10]}."
+    where = f"{machine_text(result.machine)}; {used}; {commit_text(result.commit)}; {result.date[:10]}."
     aged = [f"**Old**: {age} before these pages were made."] if age else []
     curve = curve_of(result)
     picture = [f"![{curve.title}]({name}.svg)"] if curve else []
@@ -144,7 +149,7 @@ def _held(lines: Iterable[Line]) -> str:
             ),
         )
     ]
-    return _table(("metric", "case", "contender", "value", "ours less its own", "ours is"), rows, num_text=6)
+    return table(("metric", "case", "contender", "value", "ours less its own", "ours is"), rows, num_text=6)
 
 
 def _tables(rows: Sequence[Row]) -> Iterable[str]:
@@ -169,10 +174,10 @@ def _contenders(rows: Sequence[Row], key: str) -> str:
         )
         for about, of in values.items()
     ]
-    return _table((key, "metric", "n", *names), lines, num_text=2)
+    return table((key, "metric", "n", *names), lines, num_text=2)
 
 
-def _commit(commit: str) -> str:
+def commit_text(commit: str) -> str:
     """Short, but with the mark of a checkout that had changes."""
     number, _, mark = commit.partition("-")
     return f"commit {number[:12]}{' with changes' if mark else ''}" if number else "commit unknown"
@@ -185,7 +190,7 @@ def _joined(tables: Iterable[str | list[Row]]) -> Iterable[str]:
             yield from (table for table in group if isinstance(table, str))
         else:
             rows = [row for table in group if not isinstance(table, str) for row in table]
-            yield _table(HEADER, [cells(row) for row in rows], num_text=len(HEADER) - len(NUMERIC))
+            yield table(HEADER, [cells(row) for row in rows], num_text=len(HEADER) - len(NUMERIC))
 
 
 def _fits_grid(rows: Sequence[Row]) -> bool:
@@ -206,15 +211,15 @@ def _grid(rows: Sequence[Row]) -> str:
     header = (f"{down}", *(f"{across} {cell(column)}" for column in columns))
     counts = sorted({row.n for row in rows})
     n = " to ".join(str(one) for one in dict.fromkeys((counts[0], counts[-1])))
-    return f"{rows[0].contender}: {rows[0].metric}{unit}, n = {n} in each cell\n\n" + _table(header, lines, num_text=0)
+    return f"{rows[0].contender}: {rows[0].metric}{unit}, n = {n} in each cell\n\n" + table(header, lines, num_text=0)
 
 
-def _table(header: Sequence[str], lines: Iterable[Sequence[Any]], *, num_text: int) -> str:
+def table(header: Sequence[str], lines: Iterable[Sequence[Any]], *, num_text: int) -> str:
     """A table whose first `num_text` columns are words and the others numbers."""
     rule = ["---" if i < num_text else "---:" for i in range(len(header))]
     return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *lines))
 
 
-def _anchor(name: str) -> str:
+def anchor(name: str) -> str:
     """As GitHub makes it from a heading."""
     return "".join(c for c in name.lower() if c.isalnum() or c in "-_")
