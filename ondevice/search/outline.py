@@ -34,7 +34,10 @@ _NAMES_ONE = re.compile(
     rf"\b(?:{'|'.join(_LEVELS)}|appendix|headed|heading|(?:en)?titled|abschnitt|überschrift)\b|[\"\u201c]",
     re.IGNORECASE,
 )
-_SUMMARY = re.compile(r"\b(?:summar\w*|overview|outline)\b", re.IGNORECASE)
+_SUMMARY = re.compile(  # of which text, too: a document with a heading "Report" may be asked for as one
+    r"\b(?:summar\w*|overview|outline|document|text|paper|book|article|report|contract|story|file|letter|manual)\b",
+    re.IGNORECASE,
+)
 _BY_NUMBER = re.compile(
     rf"\b({'|'.join(_LEVELS)}|abschnitt|clause)\s+(\d{{1,3}}(?:\.\d{{1,3}}){{0,3}}|{_ROMAN})\b", re.IGNORECASE
 )
@@ -99,8 +102,8 @@ def section_called(question: str, headings: Sequence[Heading], end: int, *, is_w
     if numbered := _BY_NUMBER.search(question):
         wanted = numbered[1].lower(), _value(numbered[2])
         found = [at for at, one in enumerate(headings) if _is_numbered(one.title, *wanted)]
-    elif is_whole or _NAMES_ONE.search(question):
-        words = f" {_words(_SUMMARY.sub('', question) if is_whole else question)} "
+    elif (names_one := _NAMES_ONE.search(question)) or is_whole:
+        words = f" {_words(question if names_one else _SUMMARY.sub('', question))} "
         named = [(len(name), at) for at, one in enumerate(headings) if f" {(name := _name(one.title))} " in words]
         found = [at for length, at in named if 2 < length == max(named)[0]]
     sections = [section_of(headings, at, end) for at in found]

@@ -27,9 +27,11 @@ _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", 
 _NTH = re.compile(
     rf"\b({'|'.join(_ORDINALS)}) {_KIND}\b.{{0,12}}\b(?:called|title|titled|headed|named?)\b", re.IGNORECASE
 )
-_NTH_TITLE = re.compile(rf"\b(?:title|heading|name) of the ({'|'.join(_ORDINALS)}) {_KIND}\b", re.IGNORECASE)
+_NTH_TITLE = re.compile(
+    rf"\b(?:title|heading|name) of the ({'|'.join(_ORDINALS)}) {_KIND}\b(?!['\u2019])", re.IGNORECASE
+)
 _WHERE = re.compile(
-    r"\b(?:which|what) (?:section|chapter|part|heading)s? (?:mention|contain)s? "
+    r"\b(?:which|what) (?:section|chapter|heading)s? (?:mention|contain)s? "
     r"(?:the (?:word|name|phrase|term) )?(.+?)\s*[?.!]*\Z",
     re.IGNORECASE,
 )

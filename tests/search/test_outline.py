@@ -87,6 +87,12 @@ def test_a_section_ends_where_one_of_its_level_begins() -> None:
     )
 
 
+def test_a_document_that_is_asked_for_by_its_kind_is_no_section() -> None:
+    texts = [f"## Report\n\n{PROSE}\n## Tides\n\n{PROSE}"]
+    assert section("Summarise the report", texts) == ""
+    assert section("Summarise the section Report", texts).startswith("## Report")
+
+
 def test_the_heading_before_a_passage() -> None:
     headings = outline(PAPER, "pdf")
     assert [heading_before(headings, at) for at in (0, 5, 30, 41, 45)] == [
