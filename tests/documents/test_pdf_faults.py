@@ -241,6 +241,11 @@ def test_a_table_that_goes_on_gets_its_head_again(tmp_path) -> None:
     assert first.text.count("Name | Price | Stock\n") == 1
     assert second.text.startswith("Name | Price | Stock\nItem 9 | 27.50 | 2\n")
     assert third.text == "The end.\n"
+    units = at(250, 726, "in kroner") + at(400, 726, "in boxes")
+    two = pages(make_pdf(tmp_path / "a.pdf", head + units + rows(1, 9), rows(9, 15)))[1]
+    assert two.text.startswith("Name | Price | Stock\n | in kroner | in boxes\nItem 9 | 27.50 | 2\n")
+    label = pages(make_pdf(tmp_path / "a.pdf", head + at(72, 720, "North") + rows(1, 9), rows(9, 15)))[1]
+    assert label.text.startswith("Name | Price | Stock\nItem 9 | 27.50 | 2\n"), "it names the rows before"
 
 
 def drawn(rows: dict[float, dict[float, str]]) -> bytes:

@@ -33,7 +33,7 @@ class Memory:
     """Of the pages before: lines on the edges of the last one, its last table, watermarks, words, looks of headings."""
 
     edges: set[tuple[str, int, int]] = field(default_factory=set)
-    table: tuple[Columns, list[str]] | None = None
+    table: tuple[Columns, list[list[str]]] | None = None
     across: set[str] = field(default_factory=set)
     words: set[str] = field(default_factory=set)
     sizes: Counter[float] = field(default_factory=Counter)  # of letters, by their number
@@ -103,11 +103,11 @@ def _head_again(blocks: list[Block], memory: Memory) -> str:
     goes_on = bool(
         before and tables and any(tables[0] is block for block in blocks[:3]) and is_alike(before[0], tables[0])
     )
-    head = before[1] if before and goes_on and before[1] != tables[0].rows()[0] else []
+    head = before[1] if before and goes_on and before[1] != tables[0].rows()[: len(before[1])] else []
     if tables and any(tables[-1] is block for block in blocks[-3:]):
-        own = head_of(tables[-1].rows()) or (before[1] if before and goes_on and len(tables) == 1 else None)
+        own = head_of(tables[-1].rows()) or (before[1] if before and goes_on and len(tables) == 1 else [])
         memory.table = (tables[-1].columns, own) if own else None
-    return " | ".join(head)
+    return "\n".join(" | ".join(row).rstrip() for row in head)
 
 
 # -- headings ----------------------------------------------------------------------------------------------------------

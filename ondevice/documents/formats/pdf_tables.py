@@ -253,7 +253,12 @@ def is_alike(columns: Columns, block: Block) -> bool:
     return len(columns) == len(block.columns) and all(a[0] < b[1] and b[0] < a[1] for a, b in pairs)
 
 
-def head_of(rows: list[list[str]]) -> list[str] | None:
-    """The first row, if it is without figures and most of the others have some."""
+def head_of(rows: list[list[str]]) -> list[list[str]]:
+    """The first rows, at most three, if they are without figures and most of the others have some.
+
+    A row of one cell after the first is no part of it: it names the rows that follow.
+    """
     figures = [any(any(map(str.isdigit, cell)) for cell in row) for row in rows]
-    return rows[0] if not figures[0] and 2 * sum(figures) > len(rows) - 1 else None
+    is_head = (not has_some and (not at or sum(map(bool, rows[at])) > 1) for at, has_some in enumerate(figures[:3]))
+    depth = sum(1 for _ in takewhile(bool, is_head))
+    return rows[:depth] if 2 * sum(figures) > len(rows) - depth else []
