@@ -135,7 +135,7 @@ class Holdings:
 def account(answer: AnswerFinished, held: Holdings) -> str:
     """The account under an answer: where every token of the document is, and what the answer took."""
     ledger, so_far = answer.ledger, ""
-    if ledger.tokens_unread:
+    if ledger.tokens_unread and answer.stop_reason != "outline":
         early = "From a search of the whole text, after reading" if _is_found(answer) else "Answered after"
         so_far = f"{early} {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens. "
     rows = (f"{name}: {text}" for name, text in account_rows(answer, held)[1:])

@@ -81,18 +81,17 @@ def said(context: Context, question: str, text: str, clock: StageClock) -> Itera
     """As `answer`, with the text known already: no model is asked, and the pot is not touched."""
     yield QuestionRead(question, 0)
     clock.book("search")
-    stream, ttft = context.loaded.tokenizer.stream_decoder(), clock.total
+    stream = context.loaded.tokenizer.stream_decoder()
     ids = context.loaded.tokenizer.encode(text)[0].tolist()
     for index, token in enumerate(ids):
-        yield AnswerToken(token, stream.push(token), index, ttft)
-    clock.book("write")
+        yield AnswerToken(token, stream.push(token), index, clock.total)
     yield AnswerFinished(
         question=question,
         text=text,
         num_tokens=len(ids),
         stop_reason="outline",
-        ttft_seconds=ttft,
-        decode_seconds=clock.total - ttft,
+        ttft_seconds=clock.total,
+        decode_seconds=0.0,
         num_overwritten=0,
         ledger=context.ledger,
         stage_seconds=clock.seconds,
