@@ -28,6 +28,8 @@ class Visitor:
         workspaces: one for each open document, in the order of opening; at least one, which may be empty.
         current: the one that is shown.
         shelf: what was asked of several documents, and what is being asked.
+        must_read: documents were opened since one action began to read all that are.
+        reading_all: held by that action, so that not each of many takes a thread to wait in.
         last_used: for the registry, seconds.
     """
 
@@ -36,6 +38,8 @@ class Visitor:
     workspaces: list[Workspace] = field(default_factory=list)
     current: Workspace = field(init=False)
     shelf: ShelfWork = field(default_factory=ShelfWork)
+    must_read: bool = False
+    reading_all: threading.Lock = field(default_factory=threading.Lock)
     last_used: float = 0.0
     _changing: threading.Lock = field(default_factory=threading.Lock)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import gradio as gr
 
-from ondevice.config import on_screen
+from ondevice.config import EngineConfig, on_screen
 from ondevice.errors import OndeviceError
 from ondevice.serving.export import as_json, as_markdown
 from ondevice.serving.question_queue import Asked
@@ -212,14 +212,35 @@ class Actions:
         visitor = self._runner.visitor(visitor_id)
         with self._runner.asking(visitor):
             config = form.engine_config(self._jobs.engine.config)
-        for workspace in list(visitor.workspaces):
-            if workspace.phase is not Phase.READY:  # by now
-                continue
-            entry = self._jobs.held(workspace, config)
-            job = self._jobs.read(workspace, config) if entry is None else self._jobs.reopen(workspace, entry)
-            yield from self._runner.run(visitor, workspace, job)
-            if entry is not None and workspace.entry_id == entry.id:
-                yield {"news": f"Opened from the library, where {entry.title} was saved. “Read again” reads the text."}
+        for workspace in [one for one in visitor.workspaces if one.asked.waiting is not None]:
+            yield from self._read_unread(visitor, workspace, config)
+        visitor.must_read = True
+        while visitor.must_read and visitor.reading_all.acquire(blocking=False):
+            try:
+                visitor.must_read = False
+                for workspace in list(visitor.workspaces):
+                    yield from self._read_unread(visitor, workspace, config)
+            finally:
+                visitor.reading_all.release()
+
+    def read_asked(self, visitor_id: object, form: Form, shown: object = None) -> Iterator[Patch]:
+        """Read the document that is shown, where a question waits for that: it comes before those of no question."""
+        visitor = self._runner.visitor(visitor_id)
+        workspace = visitor.find(shown) or visitor.current
+        if workspace.asked.waiting is not None:
+            with self._runner.asking(visitor):
+                config = form.engine_config(self._jobs.engine.config)
+            yield from self._read_unread(visitor, workspace, config)
+
+    def _read_unread(self, visitor: Visitor, workspace: Workspace, config: EngineConfig) -> Iterator[Patch]:
+        """Read a document that waits for it, or open what the library has of it."""
+        if workspace.phase is not Phase.READY:  # by now
+            return
+        entry = self._jobs.held(workspace, config)
+        job = self._jobs.read(workspace, config) if entry is None else self._jobs.reopen(workspace, entry)
+        yield from self._runner.run(visitor, workspace, job)
+        if entry is not None and workspace.entry_id == entry.id:
+            yield {"news": f"Opened from the library, where {entry.title} was saved. “Read again” reads the text."}
 
     def check(self, visitor_id: object, form: Form) -> Patch:
         """Say what is wrong with the settings, or that they are other than those of the reading."""

@@ -71,7 +71,7 @@ def wire(
 
     run(parts["read"].click, actions.read, **waits)
     run(parts["resume"].click, actions.resume, **waits)
-    run(_any(parts["ask"].click, question.submit), actions.ask, [question], **waits)
+    asked = run(_any(parts["ask"].click, question.submit), actions.ask, [question], **waits)
     run(parts["chat"].example_select, actions.ask_example, data=["value"], **waits)
     show(parts["stop_answer"].click, actions.stop_answer)
     show(parts["pause"].click, actions.pause)
@@ -93,8 +93,8 @@ def wire(
     show(parts["scan"].save_found, scan.export)
 
     show(parts["shelf_tab"].select, shelf.show, [parts["shelf_choices"]])
-    asked = [parts["shelf_question"], parts["shelf_choices"], parts["shelf_mode"]]
-    run(_any(parts["shelf_ask"].click, parts["shelf_question"].submit), shelf.ask, asked)
+    to_ask = [parts["shelf_question"], parts["shelf_choices"], parts["shelf_mode"]]
+    run(_any(parts["shelf_ask"].click, parts["shelf_question"].submit), shelf.ask, to_ask)
     show(parts["shelf_stop"].click, shelf.stop)
     run(parts["shelf"].open_passage, shelf.open_passage, data=["document", "start", "stop"])
     show(parts["shelf"].export, shelf.export, data=["kind"])
@@ -114,6 +114,8 @@ def wire(
 
     for ready in (*opened, used) if reads_at_once else ():
         run(ready.then, actions.read_opened, **waits)
+    if reads_at_once:
+        run(asked.then, actions.read_asked, **waits)
 
 
 class _Wires:

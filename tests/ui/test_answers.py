@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from ondevice.serving import forecast
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.question_queue import Asked, QuestionQueue
 from ondevice.serving.record import record_of, restore_workspace
-from ondevice.serving.workspace import Workspace
+from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session import plan
 from ondevice.ui import render
 from ondevice.ui.form import Form, choices_of
@@ -295,6 +296,31 @@ def test_a_question_without_a_document_waits_for_one_and_for_its_reading(tmp_pat
     assert not exchange.account.startswith("Answered after"), "reading ended so soon that it was waited for"
     assert screen["chat"][0]["content"] == "When?"
     assert "Waits" not in str(screen["chat"])
+
+
+def test_what_is_opened_while_another_document_is_read_is_read_after_it_or_once_it_is_asked(
+    desk: Desk, tmp_path: Path
+) -> None:
+    first = desk.workspace
+    for name in ("second", "third"):
+        file = tmp_path / f"{name}.txt"
+        file.write_text(TEXT)
+        screen_after(desk.actions.open_received(desk.id, [str(file)]))
+        if name == "second":
+            second = desk.visitor.current
+            reading = desk.actions.read_opened(desk.id, desk.form)  # as the page runs it after the first was opened
+            while second.phase is not Phase.READING:
+                next(reading)
+    third = desk.visitor.current
+    assert list(desk.actions.read_opened(desk.id, desk.form)) == [], "one action reads all of them"
+    screen_after(desk.actions.ask(desk.id, "When?", desk.form, third.id))
+    assert third.asked.waiting is not None
+    thread = threading.Thread(target=lambda: screen_after(desk.actions.read_asked(desk.id, desk.form, third.id)))
+    thread.start()
+    screen_after(reading)
+    thread.join()
+    assert [workspace.phase for workspace in (first, second, third)] == [Phase.READ] * 3
+    assert [exchange.question for exchange in third.exchanges] == ["When?"]
 
 
 def test_nothing_is_answered_from_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
