@@ -60,6 +60,25 @@ def test_a_question_waits_for_its_document_and_is_answered_when_that_is_read(vis
 
 
 @pytest.mark.slow
+def test_a_document_that_is_dropped_during_a_reading_is_asked_before_that_ends(
+    visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_down(monkeypatch, ENGINE, 0.05)
+    page = visit.page
+    for name, length in (("long", 2000), ("short", 400)):
+        (tmp_path / f"{name}.txt").write_text("The lamp was lit at dusk. " * length, encoding="utf-8")
+        page.set_input_files("#od-file input[type=file]", tmp_path / f"{name}.txt")
+        visit.until(lambda name=name: f"{name}.txt" in visit.text("#od-card"), "it is open")
+    visit.ask("When was the lamp lit?")
+    visit.answered(1)
+    documents = visit.text("#od-documents")
+    assert documents.count("being read") == 2, documents
+    monkeypatch.undo()
+    visit.until(lambda: "being read" not in visit.text("#od-documents"), "both are read to their ends")
+    assert "not read" not in visit.text("#od-documents")
+
+
+@pytest.mark.slow
 def test_a_question_is_taken_while_several_files_are_opened(
     visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
