@@ -249,12 +249,8 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
 
 def _spans(session: Session, saved: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
     """Spans of the document that are still to be read; raises DamagedPot if that is no end of its plan."""
-    spans = session.plan.spans(session.context.tokens.num_tokens)
-    spans = spans[len(spans) - len(saved) :] if len(saved) <= len(spans) else []
-    for (start, stop), (first, last) in zip(spans, saved, strict=False):
-        if not start <= first <= last == stop or (first != start and (start, stop) != spans[0]):
-            raise DamagedPot("its cursor is not in its document")
-    if len(spans) != len(saved):
+    ((start, stop),) = session.plan.spans(session.context.tokens.num_tokens)
+    if len(saved) > 1 or any(not start <= first <= last == stop for first, last in saved):
         raise DamagedPot("its cursor is not in its document")
     return list(saved)
 
