@@ -49,18 +49,19 @@ class Keeper:
 
     def open(self) -> Session | None:
         """The session that an earlier command was stopped in, and a line that says so; None: there is none."""
-        if self._place is None:
+        from ondevice.session.saving import load_reading
+
+        if self._place is None or not self._place.is_file():
             return None
         try:
-            session = self._checkpoints.open(self._engine, self._place)
+            session = load_reading(self._engine, self._place)
         except PotError as error:
             say(f"What was kept of an earlier reading is of no use, and it begins again: {error.what}.", "yellow")
             self.remove()
             return None
-        if session is not None:
-            context = session.context
-            read = f"{words.count(context.num_read)} of {words.plural(context.tokens.num_tokens, 'token')}"
-            say(f"Going on where reading was broken off: {read} were read before (--no-resume begins again).")
+        context = session.context
+        read = f"{words.count(context.num_read)} of {words.plural(context.tokens.num_tokens, 'token')}"
+        say(f"Going on where reading was broken off: {read} were read before (--no-resume begins again).")
         return session
 
     def keep_if_due(self, session: Session) -> list[Event]:

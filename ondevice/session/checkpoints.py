@@ -19,7 +19,7 @@ from ondevice.files import data_dir, sync_folder
 from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.session.content_address import content_address
 from ondevice.session.engine import Engine, Session
-from ondevice.session.saving import load_reading, most_saved_bytes, require_place, require_resumable, save_reading
+from ondevice.session.saving import most_saved_bytes, require_place, require_resumable, save_reading
 
 MOST_BYTES = 8_000_000_000  # of all of them
 EVERY_SECONDS = 20.0  # with a pass of the model on top, less than 30 s are lost
@@ -70,14 +70,6 @@ class Checkpoints:
     def named(self, name: str) -> Path:
         """The folder of a reading of that name."""
         return self.folder / f"{name}{_READING}"
-
-    def open(self, engine: Engine, place: Path) -> Session | None:
-        """The session that was kept there; None where there is none.
-
-        Raises:
-            PotError: it is damaged, or there is no room for it.
-        """
-        return load_reading(engine, place) if place.is_file() else None
 
     def write(self, session: Session, place: Path) -> list[Event]:
         """Keep a session as it is between two passes, over what was kept there; returns events as `save_reading`.

@@ -44,11 +44,10 @@ def reading(text: str = TEXT) -> Session:
 def test_a_reading_is_private_and_comes_back(tmp_path: Path) -> None:
     checkpoints, session = Checkpoints(tmp_path / "kept"), reading()
     place = checkpoints.place(ENGINE, document())
-    assert checkpoints.open(ENGINE, place) is None
+    assert not place.exists()
     checkpoints.write(session, place)
     assert [stat.S_IMODE(path.stat().st_mode) for path in (place, place.parent)] == [0o600, 0o700]
-    again = checkpoints.open(ENGINE, place)
-    assert again is not None
+    again = load_reading(ENGINE, place)
     assert 0 < again.context.num_read == session.context.num_read < session.context.tokens.num_tokens
     checkpoints.remove(place)
     assert list(place.parent.iterdir()) == []
