@@ -138,13 +138,13 @@ def _group(path: str) -> str:
     return "Memory" if path in (*_MEMORY, "pot.reserve") else "Lab"
 
 
-def for_model(engine: Engine) -> tuple[Any, Any]:
-    """Updates of the sizes and of the pot's size where the model is another: what a slot takes there."""
+def for_model(engine: Engine) -> dict[str, Any]:
+    """Patch of the sizes and of the pot's size where the model is another: what a slot takes there."""
     one = SETTINGS["pot.capacity"]
     assert one.form is not None
     start = Form.of(engine.config).values[one.path]
     info = one.form.info.format(default=_in_info(one, start), slot_size=_slot_size(engine))
-    return gr.update(choices=_size_choices(engine)), gr.update(info=info)
+    return {"preset": gr.update(choices=_size_choices(engine)), "capacity": gr.update(info=info)}
 
 
 def _slot_size(engine: Engine) -> str:
