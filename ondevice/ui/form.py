@@ -70,9 +70,6 @@ class Form:
         values |= {path: one.default for path, one in CONVERSATION.items()}
         return cls({path: _shown(one, values[path]) for path, one in CONTROLS.items()})
 
-    def __or__(self, changes: Mapping[str, Any]) -> Form:
-        return Form({**self.values, **changes})
-
     @property
     def remembers(self) -> bool:
         """True if a question may refer to those before it."""
@@ -200,7 +197,7 @@ def in_words(config: EngineConfig) -> str:
     elif not pot.method.keeps_all:
         parts.append(f"{pot.capacity:,} slots")
     if pot.method.observes == "catalyst":
-        parts.append(f"guiding prompt: {_lowered(_label('pot.catalyst', pot.catalyst))}")
+        parts.append(f"guiding prompt: {_in_info(SETTINGS['pot.catalyst'], pot.catalyst)}")
     if config.slim.schedule != "off":
         parts.append(f"pruned while reading ({config.slim.schedule})")
     if config.tier.budget_bytes:
@@ -221,15 +218,6 @@ def size_named(name: str) -> PotSize | None:
     return next((size for size in SIZES if size.name == name), None)
 
 
-def _label(path: str, value: str) -> str:
-    """Label of a choice."""
-    return next(label for label, name in choices_of(SETTINGS[path], value) if name == value)
-
-
-def _lowered(label: str) -> str:
-    return label[:1].lower() + label[1:]
-
-
 def _in_info(one: Setting, value: Any) -> str:
     """A default inside a sentence; `value` is as on the screen."""
     if one.zero and not value:
@@ -237,7 +225,8 @@ def _in_info(one: Setting, value: Any) -> str:
     if one.kind is bool:
         return "on" if value else "off"
     if choices := choices_of(one, value):
-        return _lowered(next(label for label, name in choices if name == value))
+        label = next(label for label, name in choices if name == value)
+        return label[:1].lower() + label[1:]
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
