@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,15 +22,12 @@ class Keeper:
 
     Args:
         is_on: False: nothing is kept or taken up, and what was kept of this document goes.
-        now: seconds, of a clock that runs evenly.
     """
 
-    def __init__(
-        self, engine: Engine, document: Document, *, is_on: bool = True, now: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, engine: Engine, document: Document, *, is_on: bool = True) -> None:
         from ondevice.session.checkpoints import Checkpoints, Pace
 
-        self._engine, self._now = engine, now
+        self._engine = engine
         self._checkpoints: Checkpoints = Checkpoints()
         self._place: Path | None = None
         if document.num_pages is not None:  # a stream is gone once it is read
@@ -40,7 +36,7 @@ class Keeper:
         if not is_on:
             self.remove()
             self._place = None
-        self._pace = Pace(now)
+        self._pace = Pace()
 
     @property
     def is_on(self) -> bool:
@@ -84,7 +80,7 @@ class Keeper:
             self._checkpoints.remove(self._place)
 
     def _write(self, session: Session, place: Path) -> list[Event]:
-        began = self._now()
+        began = time.monotonic()
         try:
             events = self._checkpoints.write(session, place)
         except OndeviceError as error:  # reading goes on, and what was kept before stays

@@ -5,8 +5,7 @@ It knows nothing of what a job does, nor of Gradio's events.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
@@ -71,12 +70,11 @@ class Runner:
 
     Args:
         jobs: what can be run.
-        clock: seconds, monotonic.
         models: what may be fetched meanwhile.
     """
 
-    def __init__(self, jobs: Jobs, clock: Callable[[], float] = time.monotonic, models: Models | None = None) -> None:
-        self.jobs, self.clock, self._models = jobs, clock, models or Models(jobs)
+    def __init__(self, jobs: Jobs, models: Models | None = None) -> None:
+        self.jobs, self._models = jobs, models or Models(jobs)
 
     def visitor(self, visitor_id: object) -> Visitor:
         """The visitor of this id; a new one, with a problem that says so, where it has been dropped."""
@@ -235,7 +233,7 @@ class Runner:
         self, visitor: Visitor, workspace: Workspace, job: Job, asked: Asked | None = None
     ) -> Generator[Patch, None, None]:
         """Patches of a job; the first of them takes what was asked out of its field."""
-        throttle, toast = Throttle(clock=self.clock), {}
+        throttle, toast = Throttle(), {}
         with closing(job):
             for event in job:
                 if isinstance(event, Failed):

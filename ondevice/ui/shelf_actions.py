@@ -105,7 +105,7 @@ class ShelfActions:
             yield {"jump": {**place, "id": secrets.token_hex(4)}}  # the browser has to see that it was pressed again
 
     def _asked(self, visitor: Visitor, members: Sequence[Member], request: Request) -> Iterator[Patch]:
-        throttle = Throttle(clock=self._runner.clock)
+        throttle = Throttle()
         with closing(ask_several(self._jobs, visitor.shelf, members, request)) as events:
             for event in events:
                 is_news = isinstance(event, Waiting | ShelfLaid | ShelfAnswered)

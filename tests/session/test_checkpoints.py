@@ -64,8 +64,10 @@ def test_the_place_depends_on_text_model_and_what_is_read_but_not_on_answers(tmp
 
 
 def test_the_oldest_go_first_and_what_a_killed_process_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(PotError, match="may be kept"):
-        Checkpoints(tmp_path, most_bytes=100).write(reading(), tmp_path / "a.reading")
+    with monkeypatch.context() as limited:
+        limited.setattr("ondevice.session.checkpoints.MOST_BYTES", 100)
+        with pytest.raises(PotError, match="may be kept"):
+            Checkpoints(tmp_path).write(reading(), tmp_path / "a.reading")
     # What they may come to take is more than they take now.
     monkeypatch.setattr("ondevice.session.checkpoints.most_saved_bytes", lambda session: 0)
     checkpoints, places = Checkpoints(tmp_path), []
@@ -78,8 +80,8 @@ def test_the_oldest_go_first_and_what_a_killed_process_left(tmp_path: Path, monk
     os.utime(stale, (time.time() - 10_000,) * 2)
     size = places[0].stat().st_size
     # Room for two and a half: the one that is written anew, and the youngest of the others.
-    limited = Checkpoints(tmp_path, most_bytes=size * 5 // 2)
-    limited.write(reading(f"0 {TEXT}"), places[0])
+    monkeypatch.setattr("ondevice.session.checkpoints.MOST_BYTES", size * 5 // 2)
+    checkpoints.write(reading(f"0 {TEXT}"), places[0])
     assert sorted(tmp_path.iterdir()) == sorted((places[0], places[2]))
 
 
