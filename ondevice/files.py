@@ -70,11 +70,6 @@ def _drop_stale(path: Path) -> None:
                 os.unlink(entry.path)
 
 
-def shown_name(path: Path) -> str:
-    """The name of a file as text, without its folder; as `escaped`."""
-    return escaped(path.name)
-
-
 def escaped(name: str) -> str:
     r"""A path as text for tables and people: bytes that are no UTF-8, and control characters, as in `caf\xe9.txt`."""
     return _NO_TEXT.sub(lambda found: f"\\x{ord(found[0]) & 0xFF:02x}", name)

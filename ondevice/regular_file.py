@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ondevice.errors import DocumentError, EmptyDocument
-from ondevice.files import escaped, shown_name
+from ondevice.files import escaped
 
 SYSTEM_FOLDERS = tuple(map(Path, ("/proc", "/sys", "/dev")))  # never opened from, whatever folders are allowed
 FREE_BYTES_LEFT = 500_000_000  # what must stay free on the disk beside a copy
@@ -131,10 +131,10 @@ def _require_regular(found: os.stat_result, max_bytes: int, path: Path) -> None:
         )
     if found.st_size == 0:
         raise EmptyDocument(
-            "the file has 0 bytes", where=shown_name(path), fix="Get it again: nothing of it has arrived."
+            "the file has 0 bytes", where=escaped(path.name), fix="Get it again: nothing of it has arrived."
         )
     if found.st_size > max_bytes:
-        raise _too_large(f"{found.st_size:,}", max_bytes, shown_name(path))
+        raise _too_large(f"{found.st_size:,}", max_bytes, escaped(path.name))
 
 
 def _require_within(path: Path, folders: Sequence[Path], where: str) -> None:

@@ -23,7 +23,6 @@ from ondevice.serving.job_events import Failed, JobEvent, QuestionFailed
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.workspace import Workspace
 
-_REASONS = {"length": "length"}  # all others: it came to an end
 # What may be left out of account: it is about accounts, or asks for no more than what is given anyway.
 _WITHOUT_EFFECT = {"model", "messages", "stream", "stream_options", "user", "n", "metadata", "store", "seed"}
 _SETTINGS = {"max_tokens": "max_new_tokens", "max_completion_tokens": "max_new_tokens", "temperature": "temperature",
@@ -159,7 +158,7 @@ class Completion:
 
 
 def _reason(finished: AnswerFinished) -> str:
-    return _REASONS.get(finished.stop_reason, "stop")
+    return "length" if finished.stop_reason == "length" else "stop"
 
 
 def _evidence(finished: AnswerFinished) -> dict[str, Any]:

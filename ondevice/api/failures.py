@@ -12,6 +12,14 @@ from ondevice.config import key_name
 from ondevice.errors import ConfigError, LibraryError, NotInLibrary, OndeviceError, OutOfMemory, PotError
 from ondevice.serving.failure import problem_text
 
+_STATUSES = {  # of errors; the first one counts
+    NotInLibrary: 404,
+    LibraryError: 409,
+    ConfigError: 400,
+    PotError: 409,
+    OutOfMemory: 503,
+    OndeviceError: 422,
+}
 ErrorAs = Callable[[Exception, str], Mapping[str, Any]]  # of an error, and what one of our own is called
 
 
@@ -29,7 +37,8 @@ def failed_response(error: Exception, error_as: ErrorAs) -> Response:
     if isinstance(error, HTTPException):  # of the form parser, or of the line before the password
         headers |= error.headers or {}
         error = ApiError(error.status_code, "too-many" if error.status_code == 429 else "request", str(error.detail))
-    status = _status(error)
+    statuses = [status for kind, status in _STATUSES.items() if isinstance(error, kind)]
+    status = error.status if isinstance(error, ApiError) else [*statuses, 500][0]
     if status == 503:
         headers["Retry-After"] = "5"
     if status == 401:
@@ -48,22 +57,3 @@ def error_json(error: Exception, text: str) -> dict[str, str]:
 def error_text(error: Exception, text: str) -> str:
     """An error in a sentence; `text` is what one of our own is called."""
     return error.text(key_name) if isinstance(error, OndeviceError) else text
-
-
-def _status(error: Exception) -> int:
-    match error:
-        case ApiError():
-            return error.status
-        case NotInLibrary():
-            return 404
-        case LibraryError():
-            return 409
-        case ConfigError():
-            return 400
-        case PotError():
-            return 409
-        case OutOfMemory():
-            return 503
-        case OndeviceError():
-            return 422
-    return 500

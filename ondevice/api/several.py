@@ -40,7 +40,7 @@ def shelf_of(jobs: Jobs, opened: Documents, body: dict[str, Any]) -> tuple[Itera
         ApiError, LibraryError: there is no such document.
     """
     question = question_of(body)
-    members = [*_open(opened, _ids(body, "documents")), *_saved(jobs, _ids(body, "entries"))]
+    members = [*_open(opened, _ids(body, "documents")), *map(member_of, map(jobs.library.find, _ids(body, "entries")))]
     is_each = body.pop("each", False)
     if not isinstance(is_each, bool):
         raise ConfigError("`each` is true or false", fix="Leave it out to ask them together.")
@@ -76,8 +76,3 @@ def _open(opened: Documents, ids: Sequence[str]) -> Iterator[Member]:
                 raise ApiError(409, "busy", "The document is busy", "Wait for what is running, or stop it.")
             opened.restore_workspace(workspace)
         yield member_of(workspace)
-
-
-def _saved(jobs: Jobs, ids: Sequence[str]) -> Iterator[Member]:
-    for one in ids:
-        yield member_of(jobs.library.find(one))

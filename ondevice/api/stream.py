@@ -25,10 +25,6 @@ _T = TypeVar("_T")
 _POLL_SECONDS = 0.25
 
 
-def as_line(value: dict[str, Any]) -> bytes:
-    return json.dumps(value).encode() + b"\n"  # ASCII: many clients end a line at U+2028, too
-
-
 def event_json(event: JobEvent) -> dict[str, Any]:
     """An event: its name in `event`, and its fields but for the large arrays."""
     if isinstance(event, Failed):  # the status of the response has long been sent
@@ -61,7 +57,9 @@ def _plain(value: Any) -> Any:
 
 
 def _line(event: JobEvent) -> bytes:
-    return b"" if isinstance(event, Working) else as_line(event_json(event))
+    if isinstance(event, Working):
+        return b""
+    return json.dumps(event_json(event)).encode() + b"\n"  # ASCII: many clients end a line at U+2028, too
 
 
 def stream(

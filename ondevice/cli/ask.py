@@ -78,7 +78,9 @@ def ask(
         if save is not None and save.suffix != SAVED:
             raise ConfigError(f"--save {save} does not end in {SAVED}", fix=f"Name it {save.stem}{SAVED}.")
         if save is not None:
-            _require_place(save)
+            from ondevice.session.saving import require_place
+
+            require_place(save)
         seconds: dict[str, float] = {}
         early: dict[str, AnswerFinished] = {}
         keeper: Keeper | None = None
@@ -144,7 +146,7 @@ def _open_session(
     `same` settings, and that it has read it."""
     from ondevice.cli.conversation import open_session
     from ondevice.cli.reuse import from_library
-    from ondevice.session.saving import most_saved_bytes
+    from ondevice.session.saving import most_saved_bytes, require_place
 
     session = keeper.open() or engine.session()
     with _timed(seconds, "ingest_seconds"):
@@ -153,7 +155,7 @@ def _open_session(
         opened = from_library(engine, session, *same)
         session = session if opened is None else opened
         if save is not None:
-            _require_place(save, most_saved_bytes(session))
+            require_place(save, most_saved_bytes(session))
     return session, opened is not None
 
 
@@ -162,12 +164,6 @@ def _answer_now(session: Session, questions: Sequence[str], display: ProgressDis
     generation = session.context.config.generation
     searched = [one for one in questions if session.searches(one, generation)]
     return {one: _answer_given(session, one, display, (), is_named=len(questions) > 1) for one in searched}
-
-
-def _require_place(path: Path, num_bytes: int = 0) -> None:
-    from ondevice.session.saving import require_place
-
-    require_place(path, num_bytes)
 
 
 def _open_saved(

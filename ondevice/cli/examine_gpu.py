@@ -50,15 +50,12 @@ def _match(found: Graphics) -> Finding:
     capability = torch.cuda.get_device_capability()
     here = f"{_system(found)}; torch {torch.__version__} for CUDA {torch.version.cuda}"
     built = [match for name in torch.cuda.get_arch_list() if (match := _BUILT_FOR.match(name))]
-    if not built or any(_runs(one[1], int(one[2]), int(one[3]), capability) for one in built):
+    # Machine code ("sm") runs within its generation, "compute" on all later GPUs, too.
+    own = [(int(one[2]), int(one[3])) for one in built if one[1] == "compute" or int(one[2]) == capability[0]]
+    if not built or any(version <= capability for version in own):
         return Finding("GPU driver", "good", here)
     text = f"{here}, which was not built for this GPU (compute capability {capability[0]}.{capability[1]})"
     return Finding("GPU driver", "failure", text, _install(found))
-
-
-def _runs(kind: str, major: int, minor: int, capability: tuple[int, int]) -> bool:
-    """True if code of a kind runs there: machine code ("sm") within its generation, "compute" on all later GPUs."""
-    return (kind == "compute" or major == capability[0]) and (major, minor) <= capability
 
 
 def _unusable(found: Graphics) -> Finding:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,15 +22,12 @@ class Keeper:
 
     Args:
         is_on: False: nothing is kept or taken up, and what was kept of this document goes.
-        now: seconds, of a clock that runs evenly.
     """
 
-    def __init__(
-        self, engine: Engine, document: Document, *, is_on: bool = True, now: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, engine: Engine, document: Document, *, is_on: bool = True) -> None:
         from ondevice.session.checkpoints import Checkpoints, Pace
 
-        self._engine, self._now = engine, now
+        self._engine = engine
         self._checkpoints: Checkpoints = Checkpoints()
         self._place: Path | None = None
         if document.num_pages is not None:  # a stream is gone once it is read
@@ -40,7 +36,7 @@ class Keeper:
         if not is_on:
             self.remove()
             self._place = None
-        self._pace = Pace(now)
+        self._pace = Pace()
 
     @property
     def is_on(self) -> bool:
@@ -49,18 +45,19 @@ class Keeper:
 
     def open(self) -> Session | None:
         """The session that an earlier command was stopped in, and a line that says so; None: there is none."""
-        if self._place is None:
+        from ondevice.session.saving import load_reading
+
+        if self._place is None or not self._place.is_file():
             return None
         try:
-            session = self._checkpoints.open(self._engine, self._place)
+            session = load_reading(self._engine, self._place)
         except PotError as error:
             say(f"What was kept of an earlier reading is of no use, and it begins again: {error.what}.", "yellow")
             self.remove()
             return None
-        if session is not None:
-            context = session.context
-            read = f"{words.count(context.num_read)} of {words.plural(context.tokens.num_tokens, 'token')}"
-            say(f"Going on where reading was broken off: {read} were read before (--no-resume begins again).")
+        context = session.context
+        read = f"{words.count(context.num_read)} of {words.plural(context.tokens.num_tokens, 'token')}"
+        say(f"Going on where reading was broken off: {read} were read before (--no-resume begins again).")
         return session
 
     def keep_if_due(self, session: Session) -> list[Event]:
@@ -83,7 +80,7 @@ class Keeper:
             self._checkpoints.remove(self._place)
 
     def _write(self, session: Session, place: Path) -> list[Event]:
-        began = self._now()
+        began = time.monotonic()
         try:
             events = self._checkpoints.write(session, place)
         except OndeviceError as error:  # reading goes on, and what was kept before stays

@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -53,9 +53,6 @@ class Options:
         if name not in self.settings:
             raise AttributeError(name)
         return self.given.get(name, _typed(self.settings[name]))
-
-    def __or__(self, changes: Mapping[str, Any]) -> Self:
-        return type(self)(**{**self.given, **changes})
 
     def values(self) -> dict[str, Any]:
         """The values of the settings that were given, by path.

@@ -95,6 +95,8 @@ def _fix(made: MemoryPlan) -> str:
 
 def _card(made: MemoryPlan) -> Iterator[RenderableType]:
     from ondevice import words
+    from ondevice.files import data_dir
+    from ondevice.serving.forecast import ReadingSpeeds
 
     footprint, loaded, machine = made.footprint, made.plan.loaded, made.machine
     table = Table(show_header=False, box=None, padding=(0, 1))
@@ -113,15 +115,9 @@ def _card(made: MemoryPlan) -> Iterator[RenderableType]:
     yield Text(f"Memory for the document: {words.size(made.document_bytes)}{limit}")
     verdict = "This fits." if made.fits else f"This does not fit. {_fix(made)}"
     yield Text(verdict, style="bold green" if made.fits else "bold red")
-    if machine.is_here and (speed := _last_speed(loaded.source)) is not None:
+    speed = ReadingSpeeds(data_dir() / "speeds.json").of_model(loaded.source) if machine.is_here else None
+    if speed is not None:
         yield Text(f"The last reading with this model did {words.rate(speed)} here.", style="dim")
-
-
-def _last_speed(source: str) -> float | None:
-    from ondevice.files import data_dir
-    from ondevice.serving.forecast import ReadingSpeeds
-
-    return ReadingSpeeds(data_dir() / "speeds.json").of_model(source)
 
 
 def _named(machine: Machine) -> str:

@@ -6,7 +6,8 @@ Every number comes from an event.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Self
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _LOG_SECONDS = 15.0  # between two lines of the same stage in a log
 
 
-class ProgressDisplay:
+class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
     """Shows one stage at a time. Leave the block, or call `clear`, before writing anything else to the terminal.
 
     Args:
@@ -49,9 +50,6 @@ class ProgressDisplay:
         self._last_line = 0.0
         self._bar: Progress | None = None
         self._task = TaskID(0)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.clear()

@@ -22,7 +22,7 @@ from ondevice.documents.worker.limits import Limits
 from ondevice.documents.worker.outcome import Collected, finish
 from ondevice.documents.worker.process import Worker
 from ondevice.errors import DocumentError, DocumentTooLarge
-from ondevice.files import shown_name
+from ondevice.files import escaped
 from ondevice.machine.memory import free_memory_bytes
 from ondevice.regular_file import identity_of, open_regular
 
@@ -72,11 +72,11 @@ def extract(
 
     with open_regular(path, limits.file_bytes) as opened:
         file = Path(os.path.realpath(opened.name))
-        collected = Collected(shown_name(file))
+        collected = Collected(escaped(file.name))
         deadline = time.monotonic() + limits.wall_seconds
         request = Request(str(file), password, identity=identity_of(opened))  # the worker opens it by its name again
         sha256, size_bytes = "", os.fstat(opened.fileno()).st_size
-        intake = Intake(shown_name(file), size_bytes, free_memory)
+        intake = Intake(collected.name, size_bytes, free_memory)
         for _ in range(limits.max_restarts + 1):
             with Worker(replace(request, first=len(collected.pages) + 1), limits, intake.take) as worker:
                 sha256 = sha256 or hashlib.file_digest(opened, "sha256").hexdigest()  # while the worker starts

@@ -46,14 +46,14 @@ class DocumentTokens:
         document: as given.
         keeps_text: True for a file; False for a stream, whose ids and texts are forgotten once read.
         notes: pages without text so far, with the reason.
-        num_pages: pages seen so far.
+        num_pages: pages seen so far; `num_tokens` are theirs.
     """
 
     def __init__(self, document: Document, encode: Encode, free_memory: Callable[[], int] = free_memory_bytes) -> None:
         self.document = document
         self.keeps_text = document.num_pages is not None
         self.notes: list[PageNote] = []
-        self.num_pages = 0
+        self.num_pages = self.num_tokens = 0
         self.texts: list[str] = []
         self._encode = encode
         self._pages: Iterator[Page] = iter(document.pages)
@@ -61,7 +61,6 @@ class DocumentTokens:
         self._num_forgotten = 0
         self._steps: list[Steps] = []  # of each page: see `_packed`
         self._unpacked: tuple[int, Int32Array] = (-1, np.empty((0, 2), np.int32))  # the page last asked for
-        self._num_tokens = 0
         self._page_starts = array("q")  # first token of each page
         self._page_numbers = array("q")
         self._ended = False
@@ -73,14 +72,9 @@ class DocumentTokens:
         return outline(self.texts, self.document.kind)
 
     @property
-    def num_tokens(self) -> int:
-        """Tokens of the pages seen so far."""
-        return self._num_tokens
-
-    @property
     def num_total(self) -> int | None:
         """Tokens of the whole document, None while pages may still come."""
-        return self._num_tokens if self._ended else None
+        return self.num_tokens if self._ended else None
 
     def read_pages(self) -> Iterator[int]:
         """Tokenise page after page until the end; yields the number of pages done.
@@ -93,7 +87,7 @@ class DocumentTokens:
 
     def ensure(self, num_tokens: int) -> bool:
         """Tokenise until at least `num_tokens` tokens are known; False when the document ends before."""
-        while self._num_tokens < num_tokens:
+        while self.num_tokens < num_tokens:
             if not self._read_page():
                 return False
         return True
@@ -134,7 +128,7 @@ class DocumentTokens:
 
     def page_tokens(self, index: int) -> tuple[int, int]:
         """Tokens [start, stop) of the page at `index` (0-based)."""
-        stop = self._page_starts[index + 1] if index + 1 < len(self._page_starts) else self._num_tokens
+        stop = self._page_starts[index + 1] if index + 1 < len(self._page_starts) else self.num_tokens
         return self._page_starts[index], stop
 
     def page_spans(self, index: int) -> Int32Array:
@@ -156,11 +150,11 @@ class DocumentTokens:
         return {
             "page_starts": np.array(self._page_starts, np.int32),
             "page_numbers": np.array(self._page_numbers, np.int32),
-            "ids": self.ids(0, self._num_tokens) if self.keeps_text else np.empty(0, np.int32),
+            "ids": self.ids(0, self.num_tokens) if self.keeps_text else np.empty(0, np.int32),
             "spans": np.concatenate([np.empty((0, 2), np.int32), *map(_unpacked, self._steps)]),
             "text": np.frombuffer(text, np.uint8),
             "text_lengths": np.array([len(text.encode()) for text in self.texts], np.int64),
-            "num_tokens": np.array([self._num_tokens]),
+            "num_tokens": np.array([self.num_tokens]),
         }
 
     @classmethod
@@ -177,7 +171,7 @@ class DocumentTokens:
         tokens._pages, tokens._ended, tokens.notes = iter(()), True, notes
         starts, num_tokens = state["page_starts"].tolist(), int(state["num_tokens"][0])
         tokens._page_starts, tokens._page_numbers = array("q", starts), array("q", state["page_numbers"].tolist())
-        tokens.num_pages, tokens._num_tokens = len(starts), num_tokens
+        tokens.num_pages, tokens.num_tokens = len(starts), num_tokens
         if tokens.keeps_text:
             for begin, end in pairwise([*starts, num_tokens]):
                 tokens._ids.append(state["ids"][begin:end])
@@ -203,14 +197,14 @@ class DocumentTokens:
         self.num_pages += 1
         if page.problem_code:
             self.notes.append(PageNote(page.number, page.problem_code, page.problem))
-        self._page_starts.append(self._num_tokens)
+        self._page_starts.append(self.num_tokens)
         self._page_numbers.append(page.number)
         self._ids.append(ids)
         if self.keeps_text:
             self._steps.append(_packed(spans))
             self.texts.append(page.text)
             self._room.take(ids.nbytes + self._steps[-1].nbytes + _PAGE_BYTES)
-        self._num_tokens += len(ids)
+        self.num_tokens += len(ids)
         return True
 
 

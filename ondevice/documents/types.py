@@ -35,7 +35,7 @@ class Document:
     name: str
     kind: str
     unit: str
-    pages: Iterable[Page]
+    pages: Iterable[Page] = ()
     num_pages: int | None = None
     size_bytes: int | None = None
     sha256: str = ""

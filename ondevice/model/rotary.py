@@ -39,14 +39,9 @@ class Rotary:
     def __init__(self, parts: ModelParts, dtype: torch.dtype, device: torch.device, turn: Turn | None = None) -> None:
         rotary: Any = turn or parts.rotary
         self._rotary, self._trained, self._head_dim = rotary, parts.max_positions, parts.head_dim
-        self._like = torch.empty(0, dtype=dtype, device=device)
+        self._like, self.device = torch.empty(0, dtype=dtype, device=device), device
         self._kind = getattr(rotary, "rope_type", "default")
         self._tables: dict[int, tuple[Any, Tensor, Tensor]] = {}  # by reach: the module, cosines, signed sines
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the tables."""
-        return self._like.device
 
     @property
     def dim(self) -> int:

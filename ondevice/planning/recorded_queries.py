@@ -85,11 +85,6 @@ def read_and_record(session: Session, document: Document, num_steps: int, report
     return record(session, session.context.tokens.ids(total - num_steps, total).tolist())
 
 
-def relative_error(out: Tensor, expected: Tensor) -> Tensor:
-    """Distance over norm for every head: (num_heads,) of (1, num_heads, 1, head_dim)."""
-    return ((out - expected).norm(dim=-1) / expected.norm(dim=-1)).flatten()
-
-
 def record(session: Session, ids: Sequence[int]) -> list[Step]:
     """Feed tokens one by one into a pot that has read what is before them; they stay in it.
 
@@ -140,7 +135,7 @@ def read_again(
         expected = attention(step.query, keys, values, scale=scale)
         before = reading.blocks_read[step.layer].clone()
         out = reading.attend(step.layer, step.query, keys, values, scale)
-        errors.append(relative_error(out, expected))
+        errors.append(((out - expected).norm(dim=-1) / expected.norm(dim=-1)).flatten())
         num_blocks = -(-step.num_slots // config.block_size)
         shares.append((reading.blocks_read[step.layer] - before) / num_blocks)
     return Reading(torch.stack(errors).cpu(), torch.stack(shares).cpu())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ondevice import words
@@ -55,7 +56,7 @@ def report(scan: Scan) -> dict[str, Any]:
         "not_in_document": scan.findings.dropped,
         "complete": scan.is_complete,
         "document": {"name": document.name, "kind": document.kind, "unit": document.unit, "sha256": document.sha256},
-        "ledger": scan.ledger.to_dict(),
+        "ledger": asdict(scan.ledger),
         "chunk_tokens": scan.size,
         "seconds": scan.seconds,
         "versions": versions(),

@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
@@ -65,9 +64,6 @@ class ScanLedger:
     pages_total: int = 0
     pages_without_text: tuple[PageNote, ...] = field(default=())
     num_pages_without_text: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Scan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from contextlib import suppress
 
 from ondevice.errors import ConfigError
 
@@ -13,12 +14,15 @@ _SHORTEST_PASSWORD = 8  # where other machines reach the app
 
 def is_loopback(host: str) -> bool:
     """True if an address to listen on is reachable from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    address = ip_of(host.strip("[]"))
+    return host == "localhost" or (address is not None and address.is_loopback)
+
+
+def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address of a host that is given by one; None for a name."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host)
+    return None
 
 
 def check_address(host: str, port: int, *, listen: bool, auth: Auth | None) -> None:

@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -86,13 +86,10 @@ class Keeping:
     Args:
         folder: made when the first one is written; default: `open` in `data_dir()`.
         is_on: False: nothing is kept, and nothing is found.
-        now: seconds, of a clock that runs evenly.
     """
 
-    def __init__(
-        self, folder: Path | None = None, *, is_on: bool = True, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.folder, self.is_on, self._now = folder or data_dir() / "open", is_on, now
+    def __init__(self, folder: Path | None = None, *, is_on: bool = True) -> None:
+        self.folder, self.is_on = folder or data_dir() / "open", is_on
         self._checkpoints = Checkpoints(self.folder)
         self._going: dict[str, _Going] = {}
 
@@ -117,7 +114,7 @@ class Keeping:
     def begin(self, workspace: Workspace) -> None:
         """A reading begins in this workspace; what was kept of it stays until the new one is written."""
         if self.is_on and workspace.owner:
-            self._going[workspace.id] = _Going(Pace(self._now))
+            self._going[workspace.id] = _Going(Pace())
 
     def keep_if_due(self, workspace: Workspace) -> str:
         """Keep a reading between two passes, where it is time for that again; returns why it cannot be, once."""
@@ -129,7 +126,7 @@ class Keeping:
         going, session = self._going.get(workspace.id), workspace.session
         if going is None or going.is_refused or session is None or not session.context.num_read:
             return ""
-        began = self._now()
+        began = time.monotonic()
         try:
             with self._alone(workspace.id if going.is_written else ""):
                 going.is_resumable = self._write(workspace, session)
@@ -262,7 +259,7 @@ class Keeping:
         except DamagedPot:
             self._remove(kept.id)  # else it would be tried with every start
             raise
-        self._going[kept.id] = _Going(Pace(self._now), is_written=True, is_resumable=kept.is_resumable)
+        self._going[kept.id] = _Going(Pace(), is_written=True, is_resumable=kept.is_resumable)
         return session
 
     def pages(self, workspace: Workspace) -> PageFile | None:

@@ -153,10 +153,10 @@ class _Line:
 
     def hold(self) -> None:
         """Let the next one wait."""
-        self._held_until = _now() + self._seconds
+        self._held_until = asyncio.get_running_loop().time() + self._seconds
 
     def _wait(self) -> float:
-        return self._held_until - _now()
+        return self._held_until - asyncio.get_running_loop().time()
 
 
 _SENDER: ContextVar[_Sender] = ContextVar("_SENDER")
@@ -169,7 +169,3 @@ def _pair(user: str, password: str) -> bytes:
 def _digest(pair: bytes) -> bytes:
     """Of the same length for all, which is compared in the same time for all."""
     return hashlib.sha256(pair).digest()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -54,11 +54,10 @@ class Models:
 
     Args:
         jobs: their engine is the one whose model is changed.
-        ensure: fetches a model, and says how far it has come.
     """
 
-    def __init__(self, jobs: Jobs, ensure: Callable[..., Any] = stored.ensure) -> None:
-        self._jobs, self._ensure = jobs, ensure
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
         self.fetching: Fetching | None = None
         self.problem = ""
         self._weight_bytes: dict[str, int | None] = {}
@@ -145,7 +144,7 @@ class Models:
 
     def _fetch(self, fetching: Fetching) -> None:
         try:
-            self._ensure(fetching.row, fetching.note)
+            stored.ensure(fetching.row, fetching.note)
         except _Cancelled:
             pass
         except Exception as error:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
 
 from ondevice.documents import Document, extract
 from ondevice.documents.tokens import DocumentTokens, Encode
 from ondevice.events import PagesExtracted
-from ondevice.machine.memory import free_memory_bytes
 from ondevice.serving.job_events import Waiting
 from ondevice.serving.uploads import Upload
 from ondevice.serving.workspace import Workspace
@@ -19,7 +18,6 @@ def open_upload(
     upload: Upload,
     password: str | None,
     encode: Encode,
-    free_memory: Callable[[], int] = free_memory_bytes,
     until: Generator[Waiting, None, bool] | None = None,
 ) -> Generator[PagesExtracted | Waiting, None, bool]:
     """Extract the text, count its tokens, and put the document into the workspace.
@@ -35,7 +33,7 @@ def open_upload(
         DocumentError: as `extract` does, or there is no text in it.
     """
     workspace.pages, workspace.opening_name = None, upload.path.name
-    steps = extract(upload.path, password=password or None, free_memory=free_memory)
+    steps = extract(upload.path, password=password or None)
     with closing(steps):
         while True:
             try:
@@ -49,7 +47,7 @@ def open_upload(
     if until is not None and not (yield from until):
         return False
     # The true number of tokens, and the map, before any reading is begun; the engine reads these tokens.
-    tokens = DocumentTokens(document, encode, free_memory)
+    tokens = DocumentTokens(document, encode)
     for _ in tokens.read_pages():
         pass
     tokens.require_text()

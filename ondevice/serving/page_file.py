@@ -22,17 +22,10 @@ class PageFile:
         path: of the file, which stays where it is until `discard`.
         password: that opens it; it stays in memory alone.
         discard: deletes the file, if that is for this program to do.
-        draw: draws one page, as `draw_page`.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        password: str | None = None,
-        discard: Callable[[], None] = lambda: None,
-        draw: Callable[[Path, int, str | None], PagePicture] = draw_page,
-    ) -> None:
-        self.path, self.password, self.discard, self._draw = path, password, discard, draw
+    def __init__(self, path: Path, password: str | None = None, discard: Callable[[], None] = lambda: None) -> None:
+        self.path, self.password, self.discard = path, password, discard
         # A page that could not be drawn is remembered as well: it would be tried for as long again.
         self._drawn: OrderedDict[int, PagePicture | DocumentError] = OrderedDict()
 
@@ -54,7 +47,7 @@ class PageFile:
             found = self._drawn.get(number)  # by now
             if found is None:
                 try:
-                    found = self._draw(self.path, number, self.password)
+                    found = draw_page(self.path, number, self.password)
                 except DocumentError as error:
                     found = error
                 self._drawn[number] = found

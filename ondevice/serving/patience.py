@@ -77,11 +77,10 @@ class SlowBody:
 
     Args:
         app: the next application.
-        seconds: that any body may take.
     """
 
-    def __init__(self, app: ASGIApp, seconds: float = _BODY_SECONDS) -> None:
-        self._app, self._seconds = app, seconds
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -93,7 +92,7 @@ class SlowBody:
             nonlocal num_bytes, is_complete, is_late
             if is_complete or is_late:  # what comes now is the end of the connection, whenever that is
                 return {"type": "http.disconnect"} if is_late else await receive()
-            left = began + self._seconds + num_bytes / _BODY_RATE - time.monotonic()
+            left = began + _BODY_SECONDS + num_bytes / _BODY_RATE - time.monotonic()
             try:  # whoever asks late for a body that is there gets it
                 message = await asyncio.wait_for(receive(), max(left, 0.0 if num_bytes else _MOMENT))
             except TimeoutError:

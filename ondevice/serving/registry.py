@@ -13,31 +13,21 @@ from collections.abc import Callable
 from ondevice.serving.visitor import Visitor, owner_of
 from ondevice.serving.workspace import Workspace
 
-MAX_VISITORS = 4
-TTL_SECONDS = 3600.0
+MAX_VISITORS = 4  # more than these only while all of them are at work
+TTL_SECONDS = 3600.0  # a visitor at rest for longer is dropped
 
 
 class Registry:
     """Visitors by id; the least recently used ones give way.
 
     Args:
-        max_visitors: more than these only while all of them are at work.
-        ttl_seconds: a visitor at rest for longer is dropped.
         clock: seconds, monotonic.
     """
 
-    def __init__(
-        self,
-        max_visitors: int = MAX_VISITORS,
-        ttl_seconds: float = TTL_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._max_visitors, self._ttl_seconds, self._clock = max_visitors, ttl_seconds, clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._by_id: dict[str, Visitor] = {}
         self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._by_id)
 
     def others(self, beside: Workspace | None) -> list[Workspace]:
         """All open documents of all visitors, `beside` this one."""
@@ -87,10 +77,10 @@ class Registry:
                 if not visitor.is_idle:
                     visitor.last_used = now  # its time begins when its work has ended
             resting = [visitor for visitor in self._by_id.values() if visitor.is_idle]
-            dropped = [visitor for visitor in resting if now - visitor.last_used > self._ttl_seconds]
+            dropped = [visitor for visitor in resting if now - visitor.last_used > TTL_SECONDS]
             others = [visitor for visitor in resting if visitor not in dropped and visitor.id != coming]
             others.sort(key=lambda visitor: (bool(visitor.documents), visitor.last_used))
-            dropped += others[: max(len(self._by_id) - len(dropped) - self._max_visitors, 0)]
+            dropped += others[: max(len(self._by_id) - len(dropped) - MAX_VISITORS, 0)]
             for visitor in dropped:
                 del self._by_id[visitor.id]
         for visitor in dropped:

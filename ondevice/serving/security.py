@@ -7,7 +7,6 @@ Gradio adds to it: its CORS middleware would answer pages of other origins itsel
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable
 
@@ -15,6 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ondevice.serving.address import ip_of
 from ondevice.serving.login import KnownSender
 from ondevice.serving.patience import SlowBody
 
@@ -99,7 +99,7 @@ class Guard:
             return
         headers, path = Headers(scope=scope), scope["path"] if scope["type"] == "http" else ""
         host = _host_name(headers)
-        if host not in self._allowed_hosts and not (self._allow_addresses and _is_address(host)):
+        if host not in self._allowed_hosts and not (self._allow_addresses and ip_of(host) is not None):
             await _refuse(scope, receive, send, 400, "This server is not known under that name.")
         elif _is_foreign(scope, headers):
             await _refuse(scope, receive, send, 403, "Requests from other pages are refused.")
@@ -134,11 +134,3 @@ def _host_name(headers: Headers) -> str:
     """Name in the Host header without its port; "" where there is none, or anything beside those two."""
     found = _HOST.fullmatch(headers.get("host", "").lower())
     return (found[1] or found[2]) if found is not None else ""
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -45,11 +45,10 @@ class UploadGuard:
     Args:
         app: the next application.
         folder: where Gradio stores.
-        most_bytes: that may lie there, and come in now.
     """
 
-    def __init__(self, app: ASGIApp, folder: Path, most_bytes: int = _MOST_WAITING_BYTES) -> None:
-        self._app, self._folder, self._most_bytes = app, folder, most_bytes
+    def __init__(self, app: ASGIApp, folder: Path) -> None:
+        self._app, self._folder = app, folder
         self._coming: dict[int, int] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,7 +59,7 @@ class UploadGuard:
         num_bytes = int(announced) if announced.isdigit() else Limits().file_bytes
         waiting = sum(self._coming.values()) + sum(map(_size, _files(self._folder)))
         free = shutil.disk_usage(self._folder).free - sum(self._coming.values())
-        if waiting + num_bytes > self._most_bytes or free < num_bytes + FREE_BYTES_LEFT:
+        if waiting + num_bytes > _MOST_WAITING_BYTES or free < num_bytes + FREE_BYTES_LEFT:
             text = "Too many files wait to be opened." if free >= num_bytes + FREE_BYTES_LEFT else _FULL
             await PlainTextResponse(text, 507, {"Connection": "close"})(scope, receive, send)
             return
@@ -97,11 +96,13 @@ class Uploads:
     Args:
         folder: an empty folder that only this user may enter.
         limits: an upload larger than these allow is refused before it is moved.
+
+    Attributes:
+        max_bytes: of the largest file that is taken.
     """
 
     def __init__(self, folder: Path, limits: Limits = Limits()) -> None:  # noqa: B008
-        self._folder = folder
-        self._limits = limits
+        self._folder, self.max_bytes = folder, limits.file_bytes
 
     def take(self, received: Path) -> Upload:
         """Move a file that Gradio has received into a folder of its own.
@@ -113,9 +114,9 @@ class Uploads:
         name = received.name
         try:
             num_bytes = received.stat().st_size
-            if num_bytes > self._limits.file_bytes:
+            if num_bytes > self.max_bytes:
                 raise DocumentError(
-                    f"The file has {words.size(num_bytes)}; the limit is {words.size(self._limits.file_bytes)}",
+                    f"The file has {words.size(num_bytes)}; the limit is {words.size(self.max_bytes)}",
                     where=name,
                     fix="Split it, or save it as plain text.",
                 )
@@ -132,11 +133,6 @@ class Uploads:
             self._discard_received(received)
         return Upload(target)
 
-    @property
-    def max_bytes(self) -> int:
-        """The largest file that is taken."""
-        return self._limits.file_bytes
-
     def require_space(self, num_bytes: int) -> None:
         """Raise DocumentError where the disk has no room for a file of that size."""
         require_space(self._folder, num_bytes, "upload")
@@ -152,7 +148,7 @@ class Uploads:
         upload = Upload(self._folder / secrets.token_hex(16) / safe)
         upload.path.parent.mkdir(mode=0o700)
         try:
-            copy_file(content, upload.path, self._limits.file_bytes, safe)
+            copy_file(content, upload.path, self.max_bytes, safe)
         except DocumentError:
             upload.discard()
             raise

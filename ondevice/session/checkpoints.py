@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from ondevice.files import data_dir, sync_folder
 from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.session.content_address import content_address
 from ondevice.session.engine import Engine, Session
-from ondevice.session.saving import load_reading, most_saved_bytes, require_place, require_resumable, save_reading
+from ondevice.session.saving import most_saved_bytes, require_place, require_resumable, save_reading
 
 MOST_BYTES = 8_000_000_000  # of all of them
 EVERY_SECONDS = 20.0  # with a pass of the model on top, less than 30 s are lost
@@ -30,24 +29,19 @@ _READING = ".reading"
 
 
 class Pace:
-    """When a reading is to be written again.
+    """When a reading is to be written again, by `time.monotonic`."""
 
-    Args:
-        now: seconds, of a clock that runs evenly.
-    """
-
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self._next = now() + EVERY_SECONDS
+    def __init__(self) -> None:
+        self._next = time.monotonic() + EVERY_SECONDS
 
     @property
     def is_due(self) -> bool:
         """True if it is time."""
-        return self._now() >= self._next
+        return time.monotonic() >= self._next
 
     def wrote(self, began: float) -> None:
         """It has been written, which began at that time of the clock."""
-        ended = self._now()
+        ended = time.monotonic()
         self._next = ended + max(EVERY_SECONDS, (ended - began) / _MOST_SHARE)
 
 
@@ -56,11 +50,10 @@ class Checkpoints:
 
     Args:
         folder: made when the first one is written; default: `readings` in `data_dir()`.
-        most_bytes: that all of them may take.
     """
 
-    def __init__(self, folder: Path | None = None, most_bytes: int = MOST_BYTES) -> None:
-        self.folder, self.most_bytes = folder or data_dir() / "readings", most_bytes
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or data_dir() / "readings"
 
     def place(self, engine: Engine, document: Document) -> Path:
         """The folder of this text's reading with the engine's model and settings; not of a stream."""
@@ -71,14 +64,6 @@ class Checkpoints:
         """The folder of a reading of that name."""
         return self.folder / f"{name}{_READING}"
 
-    def open(self, engine: Engine, place: Path) -> Session | None:
-        """The session that was kept there; None where there is none.
-
-        Raises:
-            PotError: it is damaged, or there is no room for it.
-        """
-        return load_reading(engine, place) if place.is_file() else None
-
     def write(self, session: Session, place: Path) -> list[Event]:
         """Keep a session as it is between two passes, over what was kept there; returns events as `save_reading`.
 
@@ -88,9 +73,9 @@ class Checkpoints:
         """
         require_resumable(session)
         num_bytes = most_saved_bytes(session)
-        if num_bytes > self.most_bytes:
+        if num_bytes > MOST_BYTES:
             raise PotError(
-                f"The reading takes up to {num_bytes / 1e9:.1f} GB, and {self.most_bytes / 1e9:.1f} GB may be kept",
+                f"The reading takes up to {num_bytes / 1e9:.1f} GB, and {MOST_BYTES / 1e9:.1f} GB may be kept",
                 fix="Lower {pot.capacity} or {tier.budget_bytes}.",
             )
         free = usable_bytes(free_memory_bytes())
@@ -124,5 +109,5 @@ class Checkpoints:
         for written, size, path in sorted(found, reverse=True):
             used += size
             is_stale = path.name.startswith(".") and time.time() - written > _STALE_SECONDS
-            if used > self.most_bytes or is_stale:
+            if used > MOST_BYTES or is_stale:
                 self.remove(path)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ondevice.config import FIELDS, EngineConfig
+from ondevice.documents.types import Document
 from ondevice.errors import ConfigError, DamagedPot, PotMismatch
 from ondevice.events import PageNote
 from ondevice.pot.saving import read_header
@@ -41,22 +42,6 @@ _NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "
 
 
 @dataclass(frozen=True, slots=True)
-class SavedDocument:
-    """Facts of the document beside its text, as in `Document`."""
-
-    name: str
-    kind: str
-    unit: str
-    num_pages: int | None = None
-    size_bytes: int | None = None
-    sha256: str = ""
-
-    def __post_init__(self) -> None:
-        if (self.num_pages is not None and self.num_pages < 1) or (self.size_bytes is not None and self.size_bytes < 0):
-            raise DamagedPot("its document is smaller than nothing")
-
-
-@dataclass(frozen=True, slots=True)
 class Counts:
     """Tokens that were read and left out, and distillations, as in `Session`."""
 
@@ -78,7 +63,7 @@ class PotHeader:
         model, tokenizer, dtype: fingerprints of what it was read with.
         method: the settings that what was read depends on; compared, and never used.
         config: the settings it was read with.
-        document: what was read.
+        document: what was read, without its text.
         notes: on pages without text.
         counts: of the reading.
         capacity, capacities: slots of the pot, as in `PotShape`.
@@ -93,7 +78,7 @@ class PotHeader:
     dtype: str
     method: dict[str, Any]
     config: EngineConfig
-    document: SavedDocument
+    document: Document
     notes: tuple[PageNote, ...]
     counts: Counts
     capacity: int
@@ -101,6 +86,11 @@ class PotHeader:
     saved: str = ""
     spans: tuple[tuple[int, int], ...] = ()
     sha256: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        num_pages, size_bytes = self.document.num_pages, self.document.size_bytes
+        if (num_pages is not None and num_pages < 1) or (size_bytes is not None and size_bytes < 0):
+            raise DamagedPot("its document is smaller than nothing")
 
     @classmethod
     def read(cls, path: Path) -> PotHeader:

@@ -30,7 +30,7 @@ from ondevice.pot.saving import read_tensors, write_pot
 from ondevice.pot.slots import CodedSlots
 from ondevice.prefill.reader_state import reader_state, restore_reader
 from ondevice.session.engine import Engine
-from ondevice.session.pot_header import Counts, PotHeader, SavedDocument
+from ondevice.session.pot_header import Counts, PotHeader
 from ondevice.session.session import Session
 
 _PREFIX = "tokens."  # of the tensors that belong to the document
@@ -137,12 +137,12 @@ def _write(
     """Write a session, with what there is of a reading in its middle; raises as `write_pot`."""
     session.require_whole()
     tokens, pot = session.context.tokens, session.context.pot
-    document = {field.name: getattr(tokens.document, field.name) for field in fields(SavedDocument)}
+    names = [field.name for field in fields(Document) if field.name != "pages"]
     # What settings left open is settled now; another tier beside the pot does not change it.
     config = with_values(session.context.config, {"pot.slot_shares": session.plan.shares})
     header = _fingerprints(session) | {
         "config": config.to_dict(),
-        "document": document,
+        "document": {name: getattr(tokens.document, name) for name in names},
         "notes": [asdict(note) for note in tokens.notes],
         "counts": asdict(Counts(session.context.num_read, session.context.num_skipped, session.context.num_cycles)),
         "capacity": pot.shape.capacity,
@@ -211,16 +211,15 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
     arrays, tier, speculated, depths, reader, frame = (
         _parts(tensors, prefix) for prefix in (_PREFIX, _TIER, _SPECULATOR, _DEPTHS, _READER, _FRAME)
     )
-    document, saved, counts = Document(pages=(), **asdict(header.document)), header.config, header.counts
-    context = session.context
+    context, saved, counts = session.context, header.config, header.counts
     tokens = DocumentTokens.restore(
-        document,
+        header.document,
         context.loaded.tokenizer.encode,
         {name: _array(name, tensor) for name, tensor in arrays.items()},
         list(header.notes),
         context.decoder.parts.vocab_size,
     )
-    tokens.document = replace(document, pages=_pages(tokens))
+    tokens.document = replace(header.document, pages=_pages(tokens))
     context.tokens = tokens
     context.spans = _spans(session, header.spans)
     context.depths = Depths.restore(context.depths.num_layers, depths, context.num_positions)
@@ -249,12 +248,8 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
 
 def _spans(session: Session, saved: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
     """Spans of the document that are still to be read; raises DamagedPot if that is no end of its plan."""
-    spans = session.plan.spans(session.context.tokens.num_tokens)
-    spans = spans[len(spans) - len(saved) :] if len(saved) <= len(spans) else []
-    for (start, stop), (first, last) in zip(spans, saved, strict=False):
-        if not start <= first <= last == stop or (first != start and (start, stop) != spans[0]):
-            raise DamagedPot("its cursor is not in its document")
-    if len(spans) != len(saved):
+    ((start, stop),) = session.plan.spans(session.context.tokens.num_tokens)
+    if len(saved) > 1 or any(not start <= first <= last == stop for first, last in saved):
         raise DamagedPot("its cursor is not in its document")
     return list(saved)
 

@@ -106,8 +106,9 @@ class Provenance:
             settled, counts = np.unique(part[part >= 0], return_counts=True)
             shares = counts / (part.shape[0] * part.shape[1])
         first, last = np.searchsorted(settled, (start, stop))
-        recent = np.arange(max(start, self.num_settled), max(min(stop, self.num_positions), start, self.num_settled))
-        depths = self._depths_of(recent)
+        begin = max(start, self.num_settled)
+        recent = np.arange(begin, max(min(stop, self.num_positions), begin))
+        depths = self._depths_within(begin, begin + len(recent))
         got = depths / self.num_layers if layer is None else (depths > layer).astype(float)
         tokens = np.concatenate((settled[first:last].astype(np.int64), recent[got > 0]))
         return tokens, np.concatenate((shares[first:last], got[got > 0]))
@@ -161,7 +162,7 @@ class Provenance:
         """Heads that hold a token: (num_layers, num_heads), 0 = not held, 1 = held, 2 = held because it was new."""
         grid = np.zeros((self.num_layers, self.num_heads), np.uint8)
         if self.num_settled <= token < self.num_positions:
-            grid[: int(self._depths_of(np.array([token]))[0])] = 1
+            grid[: int(self._depths_within(token, token + 1)[0])] = 1
         elif self.origin.size:
             is_here = self.origin == token
             grid[is_here.any(axis=-1)] = 1
@@ -174,19 +175,10 @@ class Provenance:
         given = given[np.isfinite(given)]
         return float(given.max()) if given.size and self.num_cycles else None
 
-    def _depths_of(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.uint16]:
-        depths = np.full(len(tokens), self.num_layers, np.uint16)
-        is_noted = tokens < len(self.depths)
-        depths[is_noted] = self.depths[tokens[is_noted]]
-        return self._got_through(depths)
-
     def _depths_within(self, start: int, stop: int) -> npt.NDArray[np.uint16]:
-        """As `_depths_of`, of the tokens [start, stop), and much faster."""
+        """Layers that each of the tokens [start, stop) got to."""
         depths, noted = np.full(stop - start, self.num_layers, np.uint16), self.depths[start:stop]
         depths[: len(noted)] = noted
-        return self._got_through(depths)
-
-    def _got_through(self, depths: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
         # Nothing was noted while nothing was pruned: those tokens got through.
         return depths if self.skims else np.where(depths == 0, np.uint16(self.num_layers), depths)
 

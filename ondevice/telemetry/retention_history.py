@@ -21,23 +21,19 @@ from ondevice.events import PotDistilled
 
 STEPS_PERCENT = (0, 1, 10, 50)  # a token is at level n while more than the n-th of these per cent of all heads hold it
 NUM_LEVELS = len(STEPS_PERCENT) + 1  # level 0: no head holds it
-MAX_TOKENS = 8_000_000
+MAX_TOKENS = 8_000_000  # of a document that it is kept for
 _MAX_CYCLES = 65_535  # what a uint16 counts to
 
 
 class RetentionHistory:
-    """The distillations of one reading, in the order in which they happened.
-
-    Args:
-        max_tokens: tokens of the document it is kept for; it ends at the distillation that passes them.
+    """The distillations of one reading, in the order in which they happened, until one passes `MAX_TOKENS` tokens.
 
     Attributes:
         first_cycle: number of the distillation that is the first one here; 0 before there is one.
         is_complete: whether every distillation so far is here.
     """
 
-    def __init__(self, max_tokens: int = MAX_TOKENS) -> None:
-        self._max_tokens = max_tokens
+    def __init__(self) -> None:
         self._begin(0)
 
     def _begin(self, first_cycle: int) -> None:
@@ -97,7 +93,7 @@ class RetentionHistory:
         if not self.num_cycles or (self.is_complete and event.cycle != self.last_cycle + 1):
             self._begin(event.cycle)
         num_tokens, cycle = event.retention.num_tokens, self.num_cycles + 1
-        if not self.is_complete or num_tokens > self._max_tokens or cycle > _MAX_CYCLES:
+        if not self.is_complete or num_tokens > MAX_TOKENS or cycle > _MAX_CYCLES:
             self.is_complete = False
             return
         known = self._num_positions[-1] if self._num_positions else 0
@@ -146,10 +142,10 @@ class RetentionHistory:
         return (ended == 0) | (ended > cycle - self.first_cycle + 1)
 
     def _make_room(self, num_tokens: int) -> None:
-        """Buffers double when they are full, up to `max_tokens`."""
+        """Buffers double when they are full, up to `MAX_TOKENS`."""
         room = self._ended.shape[1]
         if num_tokens > room:
-            grown = np.zeros((NUM_LEVELS, min(max(num_tokens, 2 * room), self._max_tokens)), np.uint16)
+            grown = np.zeros((NUM_LEVELS, min(max(num_tokens, 2 * room), MAX_TOKENS)), np.uint16)
             grown[:, :room] = self._ended
             self._ended = grown
 

@@ -6,7 +6,8 @@ an action with a sentence on the screen, or with NotBegun, and nothing that was 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
@@ -77,14 +78,27 @@ class Actions:
         if not received:
             return
         yield {"file": None}  # the drop zone is free again; the card shows the document
+        yield from self._open_new(visitor, [partial(self._uploads.take, path) for path in received])
+
+    def open_sample(self, visitor_id: object) -> Iterator[Patch]:
+        """Open the sample document that comes with the program."""
+        visitor = self._runner.visitor(visitor_id)
+        with resources.as_file(resources.files("ondevice.assets") / SAMPLE) as path:
+            upload = self._uploads.copy(path, SAMPLE)
+        yield from self._open_new(visitor, [lambda: upload])
+
+    def _open_new(self, visitor: Visitor, given: Sequence[Callable[[], Upload]]) -> Iterator[Patch]:
         problems = self._runner.expiry(visitor)
         queued: list[tuple[Workspace, Upload]] = []
         try:
-            for path in received:
+            for take in given:
+                upload = None
                 try:
-                    upload = self._uploads.take(path)
-                    queued.append((self._new_workspace(visitor, upload), upload))
+                    upload = take()
+                    queued.append((visitor.new(upload.path.name), upload))
                 except OndeviceError as error:
+                    if upload is not None:
+                        upload.discard()
                     problems.append(on_screen(error))
             while queued:
                 problems += yield from self._open(visitor, *queued[0])
@@ -93,20 +107,6 @@ class Actions:
             for workspace, upload in queued:
                 visitor.close(workspace)
                 upload.discard()
-        yield self._runner.failed(visitor, problems)
-
-    def open_sample(self, visitor_id: object) -> Iterator[Patch]:
-        """Open the sample document that comes with the program."""
-        visitor = self._runner.visitor(visitor_id)
-        with resources.as_file(resources.files("ondevice.assets") / SAMPLE) as path:
-            upload = self._uploads.copy(path, SAMPLE)
-        problems = self._runner.expiry(visitor)
-        try:
-            workspace = self._new_workspace(visitor, upload)
-        except OndeviceError as error:
-            yield self._runner.failed(visitor, [*problems, on_screen(error)])
-            return
-        problems += yield from self._open(visitor, workspace, upload)
         yield self._runner.failed(visitor, problems)
 
     def unlock(self, visitor_id: object, password: str, shown: object = None) -> Iterator[Patch]:
@@ -157,13 +157,6 @@ class Actions:
             visitor.current.asked.put(asked)  # it waits for the next document
         yield self._runner.page(visitor)
         return [problem.text] if problem is not None else []
-
-    def _new_workspace(self, visitor: Visitor, upload: Upload) -> Workspace:
-        try:
-            return visitor.new(upload.path.name)
-        except OndeviceError:
-            upload.discard()
-            raise
 
     # -- reading and asking ----------------------------------------------------------------------
 

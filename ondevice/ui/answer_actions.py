@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
-from ondevice.config import GenerationConfig
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.question_queue import Asked
+from ondevice.serving.visitor import Visitor
+from ondevice.serving.workspace import Workspace
 from ondevice.ui.form import Form
 from ondevice.ui.render import Patch
-from ondevice.ui.running import Runner
+from ondevice.ui.running import NotBegun, Runner
 
 _DRAWN = 0.7  # temperature of an answer that is written again, where the form has 0: the same would come of it
 _BUSY = "An answer is being written, or a question waits: let it end, or stop it."
-
-_Make = Callable[[Exchange, GenerationConfig], Asked]
 
 
 class AnswerActions:
@@ -33,43 +32,40 @@ class AnswerActions:
 
     def go_on(self, visitor_id: object, at: object, question: object, form: Form, shown: object) -> Iterator[Patch]:
         """Continue the last answer, which was cut off, where it ended."""
-
-        def more(exchange: Exchange, generation: GenerationConfig) -> Asked:
-            return Asked(exchange.question, generation, exchange.remembers, begun=exchange.ids)
-
-        return self._ask(visitor_id, at, question, form, shown, more)
+        visitor, workspace, exchange, asked = self._again(visitor_id, at, question, form, shown)
+        yield from self._runner.ask(visitor, workspace, replace(asked, begun=exchange.ids))
 
     def anew(self, visitor_id: object, at: object, question: object, form: Form, shown: object) -> Iterator[Patch]:
         """Write another answer in place of the last one."""
-
-        def other(exchange: Exchange, generation: GenerationConfig) -> Asked:
-            drawn = replace(generation, temperature=generation.temperature or _DRAWN)
-            return Asked(exchange.question, drawn, exchange.remembers, attempt=exchange.attempt + 1)
-
-        return self._ask(visitor_id, at, question, form, shown, other)
+        visitor, workspace, exchange, asked = self._again(visitor_id, at, question, form, shown)
+        drawn = replace(asked.generation, temperature=asked.generation.temperature or _DRAWN)
+        asked = replace(asked, generation=drawn, attempt=exchange.attempt + 1)
+        yield from self._runner.ask(visitor, workspace, asked)
 
     def reword(
         self, visitor_id: object, at: object, question: object, words: object, form: Form, shown: object
     ) -> Iterator[Patch]:
         """Ask a question in other words; it and all that came after make room for that."""
-
-        def edited(exchange: Exchange, generation: GenerationConfig) -> Asked:
-            return Asked(str(words), generation, form.remembers)
-
         if isinstance(words, str) and words.strip():
-            yield from self._ask(visitor_id, at, question, form, shown, edited)
+            visitor, workspace, _, asked = self._again(visitor_id, at, question, form, shown)
+            asked = replace(asked, question=words, remembers=form.remembers)
+            yield from self._runner.ask(visitor, workspace, asked)
 
-    def _ask(
-        self, visitor_id: object, at: object, question: object, form: Form, shown: object, make: _Make
-    ) -> Iterator[Patch]:
+    def _again(
+        self, visitor_id: object, at: object, question: object, form: Form, shown: object
+    ) -> tuple[Visitor, Workspace, Exchange, Asked]:
+        """An answer that is shown, and its question as it would be asked again in its place.
+
+        Raises:
+            NotBegun: it is not so any more, another answer is being written, or the form has an error.
+        """
         visitor, workspace = self._runner.on_shown(visitor_id, shown)
         exchanges = workspace.exchanges
         if not isinstance(at, int) or not 0 <= at < len(exchanges) or exchanges[at].question != question:
-            yield self._runner.not_shown(visitor)
-            return
+            raise NotBegun(self._runner.not_shown(visitor))
         if workspace.asked.under_way or workspace.asked.waiting is not None:
-            yield {"toast": _BUSY}
-            return
+            raise NotBegun({"toast": _BUSY})
         with self._runner.asking(visitor):
-            asked = make(exchanges[at], form.generation(self._jobs.engine.config.generation))
-        yield from self._runner.ask(visitor, workspace, replace(asked, at=at))
+            generation = form.generation(self._jobs.engine.config.generation)
+        exchange = exchanges[at]
+        return visitor, workspace, exchange, Asked(exchange.question, generation, exchange.remembers, at=at)

@@ -70,9 +70,6 @@ class Form:
         values |= {path: one.default for path, one in CONVERSATION.items()}
         return cls({path: _shown(one, values[path]) for path, one in CONTROLS.items()})
 
-    def __or__(self, changes: Mapping[str, Any]) -> Form:
-        return Form({**self.values, **changes})
-
     @property
     def remembers(self) -> bool:
         """True if a question may refer to those before it."""
@@ -138,13 +135,13 @@ def _group(path: str) -> str:
     return "Memory" if path in (*_MEMORY, "pot.reserve") else "Lab"
 
 
-def for_model(engine: Engine) -> tuple[Any, Any]:
-    """Updates of the sizes and of the pot's size where the model is another: what a slot takes there."""
+def for_model(engine: Engine) -> dict[str, Any]:
+    """Patch of the sizes and of the pot's size where the model is another: what a slot takes there."""
     one = SETTINGS["pot.capacity"]
     assert one.form is not None
     start = Form.of(engine.config).values[one.path]
     info = one.form.info.format(default=_in_info(one, start), slot_size=_slot_size(engine))
-    return gr.update(choices=_size_choices(engine)), gr.update(info=info)
+    return {"preset": gr.update(choices=_size_choices(engine)), "capacity": gr.update(info=info)}
 
 
 def _slot_size(engine: Engine) -> str:
@@ -200,7 +197,7 @@ def in_words(config: EngineConfig) -> str:
     elif not pot.method.keeps_all:
         parts.append(f"{pot.capacity:,} slots")
     if pot.method.observes == "catalyst":
-        parts.append(f"guiding prompt: {_lowered(_label('pot.catalyst', pot.catalyst))}")
+        parts.append(f"guiding prompt: {_in_info(SETTINGS['pot.catalyst'], pot.catalyst)}")
     if config.slim.schedule != "off":
         parts.append(f"pruned while reading ({config.slim.schedule})")
     if config.tier.budget_bytes:
@@ -221,15 +218,6 @@ def size_named(name: str) -> PotSize | None:
     return next((size for size in SIZES if size.name == name), None)
 
 
-def _label(path: str, value: str) -> str:
-    """Label of a choice."""
-    return next(label for label, name in choices_of(SETTINGS[path], value) if name == value)
-
-
-def _lowered(label: str) -> str:
-    return label[:1].lower() + label[1:]
-
-
 def _in_info(one: Setting, value: Any) -> str:
     """A default inside a sentence; `value` is as on the screen."""
     if one.zero and not value:
@@ -237,7 +225,8 @@ def _in_info(one: Setting, value: Any) -> str:
     if one.kind is bool:
         return "on" if value else "off"
     if choices := choices_of(one, value):
-        return _lowered(next(label for label, name in choices if name == value))
+        label = next(label for label, name in choices if name == value)
+        return label[:1].lower() + label[1:]
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 

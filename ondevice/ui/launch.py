@@ -42,27 +42,15 @@ def launch(
     port: int = 7860,
     listen: bool = False,
     auth: Auth | None = None,
-    allowed_hosts: tuple[str, ...] = (),
-    inbrowser: bool = False,
-    api: bool = True,
-    reads_at_once: bool = True,
     keeps: bool = True,
-    handover: Callable[[], object] = lambda: None,
+    **served: Any,
 ) -> None:
     """Serve the app until it is interrupted.
 
     Args:
         config: model and settings to begin with.
-        host: address to listen on.
-        port: port to listen on.
         listen: agree to be reachable from other machines.
-        auth: user name and password that the browser must give.
-        allowed_hosts: further names under which browsers may address this server.
-        inbrowser: open the page in the default browser.
-        api: serve the programming interface, too.
-        reads_at_once: documents are read as soon as they are open; else when somebody presses Read.
-        keeps: open documents are kept on disk until they are closed.
-        handover: called right before the app takes the port.
+        host, port, auth, keeps, served: as in `serving`.
 
     Raises:
         ConfigError: the address is reachable from other machines and `listen` or `auth` is missing; the port is
@@ -73,19 +61,7 @@ def launch(
     console = Console()
     engine = Engine.without_model(config)
     loading = Loading(engine, partial(Engine.load, config))
-    with serving(
-        engine,
-        host=host,
-        port=port,
-        auth=auth,
-        allowed_hosts=allowed_hosts,
-        inbrowser=inbrowser,
-        api=api,
-        reads_at_once=reads_at_once,
-        keeps=keeps,
-        loading=loading,
-        handover=handover,
-    ) as url:
+    with serving(engine, host=host, port=port, auth=auth, keeps=keeps, loading=loading, **served) as url:
         console.print(f"[bold]ondevice[/bold] is ready at [link={url}]{url}[/link]")
         console.print("Press Ctrl+C to stop it.", style="dim")
         _wait_for_the_end(console, loading)
@@ -116,11 +92,18 @@ def serving(
 
     Args:
         engine: the model, or one that has none yet.
-        port: 0 takes a free one.
+        host: address to listen on.
+        port: port to listen on; 0 takes a free one.
+        auth: user name and password that the browser must give.
+        allowed_hosts: further names under which browsers may address this server.
+        inbrowser: open the page in the default browser.
+        api: serve the programming interface, too.
+        reads_at_once: documents are read as soon as they are open; else when somebody presses Read.
+        keeps: open documents are kept on disk until they are closed.
         library: where documents are saved; default: the user's own.
         free_memory: bytes that are free on a device; None: in the main memory.
         loading: brings the engine's model once the page is served; None: it is there.
-        host, auth, allowed_hosts, inbrowser, api, reads_at_once, keeps, handover: as in `launch`.
+        handover: called right before the app takes the port.
     """
     host = host.strip("[]")
     with ExitStack() as stack:

@@ -24,12 +24,10 @@ class Screen:
     Attributes:
         parts: components that patches change, by name.
         form: the controls of the settings, by path.
-        preset: sizes of the pot that suit a kind of machine.
     """
 
     parts: dict[str, Any]
     form: dict[str, Any]
-    preset: gr.Radio
 
 
 def build_screen(engine: Engine, secret: str | None = None) -> Screen:
@@ -64,7 +62,7 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
             parts["library"] = panel("library", events=entry_events)
     with gr.Column(elem_id="od-settings", elem_classes="od-drawer"):
         drawer_head("Settings")
-        form, preset, parts["settings_note"] = form_parts(engine)
+        form, parts["preset"], parts["settings_note"] = form_parts(engine)
     with gr.Column(elem_id="od-inside", elem_classes="od-drawer"):
         drawer_head("Inside: memory and time")
         parts |= {name: panel(name) for name in ("fill", "latency")}
@@ -73,8 +71,8 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
     panel("keys")
     panel("confirm")
     parts["follow"] = gr.Timer(1.0, active=False)
-    parts["preset"], parts["capacity"] = preset, form["pot.capacity"]
-    return Screen(parts, form, preset)
+    parts["capacity"] = form["pot.capacity"]
+    return Screen(parts, form)
 
 
 def header(engine: Engine) -> dict[str, str]:

@@ -67,11 +67,8 @@ class ModelActions:
         while worker.is_alive():
             yield self._list(visitor, busy=stages[-1])
             worker.join(_POLL_SECONDS)
-        preset, capacity = for_model(self._engine)
         problem = "".join(problem_text(error, "loading the model") for error in failed)
-        yield (
-            self._runner.page(visitor) | self._list(visitor, problem=problem) | {"preset": preset, "capacity": capacity}
-        )
+        yield self._runner.page(visitor) | self._list(visitor, problem=problem) | for_model(self._engine)
 
     def _list(self, visitor: Visitor, *, busy: str = "", problem: str = "", at_once: bool = False) -> Patch:
         shown: dict[str, Any] = {

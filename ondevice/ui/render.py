@@ -60,11 +60,6 @@ def with_question(patch: Patch, text: str) -> Patch:
     return patch | {"question": (update if isinstance(update, dict) else gr.update()) | {"value": text}}
 
 
-def following(is_active: bool) -> Any:
-    """The timer by which a page follows work that it has not begun itself."""
-    return gr.update(active=is_active)
-
-
 def reading(workspace: Workspace) -> Patch:
     """Patch of what changes while a document is read."""
     return {"progress": progress(workspace), **_at_work(workspace)}

@@ -5,10 +5,11 @@ It knows nothing of what a job does, nor of Gradio's events.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+
+import gradio as gr
 
 from ondevice import words
 from ondevice.config import on_screen
@@ -69,12 +70,11 @@ class Runner:
 
     Args:
         jobs: what can be run.
-        clock: seconds, monotonic.
         models: what may be fetched meanwhile.
     """
 
-    def __init__(self, jobs: Jobs, clock: Callable[[], float] = time.monotonic, models: Models | None = None) -> None:
-        self.jobs, self._clock, self._models = jobs, clock, models or Models(jobs)
+    def __init__(self, jobs: Jobs, models: Models | None = None) -> None:
+        self.jobs, self._models = jobs, models or Models(jobs)
 
     def visitor(self, visitor_id: object) -> Visitor:
         """The visitor of this id; a new one, with a problem that says so, where it has been dropped."""
@@ -146,6 +146,7 @@ class Runner:
         """All there is to show, for a page that was just loaded and for the end of an action."""
         # Asked before the rest is rendered: work that ends meanwhile is shown by one more tick of the timer.
         is_active = not visitor.is_idle
+        # The page may have been made before the sizes of the model's slots were known.
         return {
             **render.everything(visitor.current),
             **self.documents(visitor),
@@ -154,20 +155,13 @@ class Runner:
             "header": self.header() | {"question": self._models.question(visitor)},
             "session_id": visitor.id,
             # At work although this page has nothing to do with it: another page has begun it, or it was reloaded.
-            "follow": render.following(is_active or self._models.fetching is not None or self._is_loading),
-        } | self.for_model()
+            "follow": gr.update(active=is_active or self._models.fetching is not None or self._is_loading),
+        } | (for_model(self.jobs.engine) if self.jobs.loading is not None and self.jobs.engine.has_model else {})
 
     def header(self) -> dict[str, str]:
         """The model, the first one on its way, and one that is being downloaded."""
         line = self.jobs.loading.line if self.jobs.loading is not None else ""
         return header(self.jobs.engine) | ({"notice": line} if line else {}) | self._fetching()
-
-    def for_model(self) -> Patch:
-        """The controls that tell of the model's sizes, where the page was made before they were known."""
-        if self.jobs.loading is None or not self.jobs.engine.has_model:
-            return {}
-        preset, capacity = for_model(self.jobs.engine)
-        return {"preset": preset, "capacity": capacity}
 
     @property
     def _is_loading(self) -> bool:
@@ -183,15 +177,11 @@ class Runner:
 
     def following(self) -> Patch:
         """The timer, where a download goes on that the page is to follow."""
-        return {"follow": render.following(True)} if self._models.fetching is not None else {}
+        return {"follow": gr.update(active=True)} if self._models.fetching is not None else {}
 
     def documents(self, visitor: Visitor) -> Patch:
         """The list of open documents."""
         return documents_list(visitor, self.jobs.free_memory(self.jobs.engine.loaded.device))
-
-    def throttle(self) -> Throttle:
-        """For the patches of one action."""
-        return Throttle(clock=self._clock)
 
     def run(self, visitor: Visitor, workspace: Workspace, job: Job) -> Generator[Patch, None, bool]:
         """Go through a job, and show where everything stands as it goes on and at its end.
@@ -243,7 +233,7 @@ class Runner:
         self, visitor: Visitor, workspace: Workspace, job: Job, asked: Asked | None = None
     ) -> Generator[Patch, None, None]:
         """Patches of a job; the first of them takes what was asked out of its field."""
-        throttle, toast = self.throttle(), {}
+        throttle, toast = Throttle(), {}
         with closing(job):
             for event in job:
                 if isinstance(event, Failed):

@@ -23,6 +23,7 @@ from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.render import Patch, download
 from ondevice.ui.running import Runner
 from ondevice.ui.shelf_render import shelf_controls, shelf_payload, to_csv, to_markdown
+from ondevice.ui.throttle import Throttle
 
 _LISTED = 60  # documents of the library, the newest
 
@@ -43,7 +44,7 @@ class ShelfActions:
         visitor = self._runner.visitor(visitor_id)
         members = self._members(visitor)
         kept = [one.id for one in members if one.id in (chosen or ())] or [one.id for one in members if one.workspace]
-        choices = [(self._label(member), member.id) for member in members]
+        choices = [(f"{one.name} (library)" if one.entry is not None else one.name, one.id) for one in members]
         return {"shelf_choices": gr.update(choices=choices, value=kept)}
 
     def ask(self, visitor_id: object, question: str, chosen: Sequence[str], mode: str, form: Form) -> Iterator[Patch]:
@@ -104,7 +105,7 @@ class ShelfActions:
             yield {"jump": {**place, "id": secrets.token_hex(4)}}  # the browser has to see that it was pressed again
 
     def _asked(self, visitor: Visitor, members: Sequence[Member], request: Request) -> Iterator[Patch]:
-        throttle = self._runner.throttle()
+        throttle = Throttle()
         with closing(ask_several(self._jobs, visitor.shelf, members, request)) as events:
             for event in events:
                 is_news = isinstance(event, Waiting | ShelfLaid | ShelfAnswered)
@@ -118,9 +119,6 @@ class ShelfActions:
         saved = [entry for entry in self._jobs.library.entries() if not entry.misfit(loaded)][:_LISTED]
         members = [*map(member_of, read), *(member_of(entry) for entry in saved if entry.id not in opened)]
         return [*members, WHOLE_LIBRARY] if saved else members
-
-    def _label(self, member: Member) -> str:
-        return member.name if member.entry is None else f"{member.name} (library)"
 
 
 def _turns(visitor: Visitor) -> list[Turn]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import gradio as gr
@@ -98,11 +97,9 @@ def to_markdown(turns: list[ShelfTurn]) -> str:
 
 def to_csv(turns: list[ShelfTurn]) -> str:
     """A row for each answer: question, document, answer, and where it looked."""
-    return as_csv(("question", "document", "answer", "places"), _rows(turns))
-
-
-def _rows(turns: list[ShelfTurn]) -> Iterator[tuple[str, str, str, str]]:
-    for turn in turns:
-        for said in turn.answers:
-            places = "; ".join(place_of(one) for one in said.passages)
-            yield turn.question, said.name, said.text or said.problem, places
+    rows = (
+        (turn.question, said.name, said.text or said.problem, "; ".join(map(place_of, said.passages)))
+        for turn in turns
+        for said in turn.answers
+    )
+    return as_csv(("question", "document", "answer", "places"), rows)

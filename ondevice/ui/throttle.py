@@ -6,25 +6,17 @@ another meanwhile. The last state of an action always passes, so callers send it
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable
+from time import monotonic
 
 MAX_UPDATES_PER_SECOND = 4  # the fifth is the last state, which is never held back
 
 
 class Throttle:
-    """Lets at most `per_second` updates through in any second.
+    """Lets at most `MAX_UPDATES_PER_SECOND` updates through in any second."""
 
-    Args:
-        per_second: the limit.
-        clock: seconds, monotonic.
-    """
-
-    def __init__(self, per_second: int = MAX_UPDATES_PER_SECOND, clock: Callable[[], float] = time.monotonic) -> None:
-        self._per_second = per_second
-        self._clock = clock
-        self._sent: deque[float] = deque(maxlen=per_second)
+    def __init__(self) -> None:
+        self._sent: deque[float] = deque(maxlen=MAX_UPDATES_PER_SECOND)
 
     def allows(self, *, urgent: bool = False) -> bool:
         """True if an update may go out now; if so it is counted.
@@ -32,10 +24,10 @@ class Throttle:
         Updates are spread evenly. An urgent one (rare, and nothing may follow for seconds) may come right after
         another, but still counts against the limit.
         """
-        now = self._clock()
-        if len(self._sent) == self._per_second and now - self._sent[0] < 1.0:
+        now = monotonic()
+        if len(self._sent) == MAX_UPDATES_PER_SECOND and now - self._sent[0] < 1.0:
             return False
-        if self._sent and not urgent and now - self._sent[-1] < 1.0 / self._per_second:
+        if self._sent and not urgent and now - self._sent[-1] < 1.0 / MAX_UPDATES_PER_SECOND:
             return False
         self._sent.append(now)
         return True

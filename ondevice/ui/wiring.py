@@ -210,7 +210,7 @@ def _any(*events: _Call) -> _Call:
 
 def _wire_settings(screen: Screen) -> None:
     form, catalyst = screen.form, screen.form["pot.catalyst"]
-    sizes = [form["pot.capacity"], form["pot.num_kept"]]
+    sizes, preset = [form["pot.capacity"], form["pot.num_kept"]], screen.parts["preset"]
 
     def choose(name: str) -> tuple[Any, Any]:
         size = size_named(name)
@@ -220,8 +220,8 @@ def _wire_settings(screen: Screen) -> None:
         return gr.update(visible=shows("pot.catalyst_text", kind))
 
     small: dict[str, Any] = {**_PRIVATE, **QUICK_LANE}
-    screen.preset.input(choose, screen.preset, sizes, **small)
-    gr.on([field.input for field in sizes], matching_size, sizes, screen.preset, **small)
+    preset.input(choose, preset, sizes, **small)
+    gr.on([field.input for field in sizes], matching_size, sizes, preset, **small)
     catalyst.input(show_words, catalyst, form["pot.catalyst_text"], **small)
 
 

@@ -77,6 +77,11 @@ class Desk:
         return screen_after(self.actions.ask(self.id, question, self.form))
 
 
+def filled(form: Form, changes: dict[str, Any]) -> Form:
+    """The form with other values, by path."""
+    return Form({**form.values, **changes})
+
+
 def screen_after(patches: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """The screen after all patches, and after the one of an action that is not begun."""
     screen: dict[str, Any] = {}

@@ -123,7 +123,7 @@ def test_on_the_command_line(one: Setting, text: str) -> None:
 @example(SETTINGS["pot.capacity"], math.inf)
 @given(st.sampled_from([CONTROLS[path] for path in CONTROLS.keys() & NUMBERED.keys()]), VALUES)
 def test_in_the_form(one: Setting, value: Any) -> None:
-    form = Form.of(EngineConfig()) | {one.path: value}
+    form = Form({**Form.of(EngineConfig()).values, one.path: value})
     taken(lambda: form.engine_config(EngineConfig()))
     taken(lambda: EngineConfig(generation=form.generation(GenerationConfig())))
 

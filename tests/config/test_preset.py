@@ -79,7 +79,8 @@ def test_a_choice_is_the_same_on_the_command_line_in_requests_and_on_the_screen(
     assert config.pot.num_kept == PotConfig(capacity=2048, policy=config.pot.policy).num_kept
     asked = with_choices(EngineConfig(), by_key(SETTINGS, {"profile": name, "capacity": 2048}))
     assert asked == config
-    shown = Form.of(EngineConfig()) | {"pot.preset": name, "pot.policy": "random", "pot.capacity": 2048}
+    changed = {"pot.preset": name, "pot.policy": "random", "pot.capacity": 2048}
+    shown = Form({**Form.of(EngineConfig()).values, **changed})
     drawn = shown.engine_config(EngineConfig())
     assert drawn == config
     assert Form.of(drawn).values["pot.preset"] == name

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ondevice.documents import read, read_stream
+from ondevice.documents.formats import pdf_page
 from ondevice.documents.formats.decode import Decoder
-from ondevice.documents.formats.normalize import expand_ligatures, normalize, normalize_chunks
+from ondevice.documents.formats.normalize import normalize, normalize_chunks
 from ondevice.documents.formats.sections import SECTION_CHARS, Block, join_sections
 from ondevice.documents.formats.split import PART_CHARS, piece_chars, split_pages, split_parts
 from ondevice.documents.formats.terminal import without_terminal
@@ -79,7 +80,7 @@ def test_piles_of_marks_take_linear_time_and_lose_nothing() -> None:
 
 
 def test_ligatures() -> None:
-    assert expand_ligatures("of\ufb01ce \ufb02ow e\ufb00ect a\ufb03x ba\ufb04e") == "office flow effect affix baffle"
+    assert pdf_page._clean("of\ufb01ce \ufb02ow e\ufb00ect a\ufb03x ba\ufb04e") == "office flow effect affix baffle\n"
 
 
 # logs

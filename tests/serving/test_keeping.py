@@ -416,7 +416,8 @@ def test_the_oldest_go_where_all_take_too_much(tmp_path: Path, monkeypatch: pyte
     first = app.opened(visitor)
     app.read(first)
     monkeypatch.setattr("ondevice.session.checkpoints.most_saved_bytes", lambda _: 0)
-    app.keeping._checkpoints.most_bytes = int(1.5 * sum(path.stat().st_size for path in app.files()))
+    most = int(1.5 * sum(path.stat().st_size for path in app.files()))
+    monkeypatch.setattr("ondevice.session.checkpoints.MOST_BYTES", most)
     app.read(app.opened(visitor))
     assert [kept.id != first.id for kept in app.keeping.of(visitor.id)] == [True]
     assert module._RECORD in {path.suffix for path in app.files()}

@@ -61,7 +61,8 @@ class House:
         self.free = 8_000_000_000
         self.jobs = Jobs(self.engine, Registry(), Library(folder), lambda _: self.free)
         self.ensure: Callable[..., Any] = lambda row, note: None
-        self.models = Models(self.jobs, lambda row, note: self.ensure(row, note))
+        monkeypatch.setattr(module.stored, "ensure", lambda row, note: self.ensure(row, note))
+        self.models = Models(self.jobs)
         self.visitor = self.jobs.registry.create()
         self.workspace = self.visitor.new("lamp.txt")
         half = len(TEXT) // 2

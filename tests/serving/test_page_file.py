@@ -26,9 +26,15 @@ class Drawer:
         return PagePicture(b"x" * 1000, 10, 10, "", np.empty((0, 4), np.int32))
 
 
-def test_a_page_is_drawn_once_and_so_is_a_failure() -> None:
+@pytest.fixture
+def drawer(monkeypatch: pytest.MonkeyPatch) -> Drawer:
     drawer = Drawer()
-    file = PageFile(Path("a.pdf"), draw=drawer)
+    monkeypatch.setattr(page_file, "draw_page", drawer)
+    return drawer
+
+
+def test_a_page_is_drawn_once_and_so_is_a_failure(drawer: Drawer) -> None:
+    file = PageFile(Path("a.pdf"))
     assert file.page(1) is file.page(1)
     for _ in range(2):
         with pytest.raises(DocumentError, match="too damaged"):
@@ -36,10 +42,9 @@ def test_a_page_is_drawn_once_and_so_is_a_failure() -> None:
     assert drawer.drawn == [1, 13]
 
 
-def test_pictures_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_are_remembered_within_a_bound(drawer: Drawer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_file, "MOST_BYTES", 3000)
-    drawer = Drawer()
-    file = PageFile(Path("a.pdf"), draw=drawer)
+    file = PageFile(Path("a.pdf"))
     for number in (1, 2, 3, 4, 4, 1):
         file.page(number)
     assert drawer.drawn == [1, 2, 3, 4, 1], "the oldest had to go"
@@ -48,4 +53,4 @@ def test_pictures_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch)
 def test_one_page_is_drawn_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_file, "_PATIENCE_SECONDS", 0.01)
     with page_file._drawing, pytest.raises(DocumentError, match="other pages are being drawn"):
-        PageFile(Path("a.pdf"), draw=Drawer()).page(1)
+        PageFile(Path("a.pdf")).page(1)

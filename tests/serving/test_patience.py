@@ -34,13 +34,14 @@ async def _slow_answer(request: Request) -> Response:
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.setattr(patience, "HEADER_SECONDS", 1.0)
     monkeypatch.setattr(patience, "MOST_OF_ONE", 8)
+    monkeypatch.setattr(patience, "_BODY_SECONDS", 1.0)
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", uvicorn.config.HTTP_PROTOCOLS["auto"])
     be_patient()
     app = Starlette(routes=[Route("/count", _count, methods=["POST"]), Route("/late", _slow_answer)])
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         number = probe.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(SlowBody(app, seconds=1.0), port=number, log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(SlowBody(app), port=number, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

@@ -11,6 +11,7 @@ import pytest
 
 from ondevice.documents import Document, Limits, Page
 from ondevice.errors import DocumentError
+from ondevice.serving import registry as registering
 from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Phase, Workspace
@@ -38,9 +39,10 @@ def test_ids_come_from_the_server_alone() -> None:
     assert registry.find(first.id) is first
 
 
-def test_an_open_document_is_found_by_its_own_id() -> None:
+def test_an_open_document_is_found_by_its_own_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registering, "TTL_SECONDS", 60)
     clock = Clock()
-    registry = Registry(ttl_seconds=60, clock=clock)
+    registry = Registry(clock=clock)
     first, second = registry.create(), registry.create()
     assert registry.workspace(second.current.id) is second.current
     assert registry.workspace(first.id) is None
@@ -50,9 +52,10 @@ def test_an_open_document_is_found_by_its_own_id() -> None:
     assert registry.find(first.id) is first, "it counts as used"
 
 
-def test_the_time_of_a_visitor_begins_when_its_work_has_ended() -> None:
+def test_the_time_of_a_visitor_begins_when_its_work_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registering, "TTL_SECONDS", 60)
     clock = Clock()
-    registry = Registry(ttl_seconds=60, clock=clock)
+    registry = Registry(clock=clock)
     visitor = registry.create()
     visitor.current.claim()
     clock.now = 500
@@ -62,8 +65,9 @@ def test_the_time_of_a_visitor_begins_when_its_work_has_ended() -> None:
     assert registry.find(visitor.id) is visitor
 
 
-def test_whoever_comes_while_all_others_work_may_stay() -> None:
-    registry = Registry(max_visitors=2)
+def test_whoever_comes_while_all_others_work_may_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registering, "MAX_VISITORS", 2)
+    registry = Registry()
     for _ in range(2):
         registry.create().current.claim()
     last = registry.create()
@@ -77,9 +81,10 @@ def test_nothing_begins_in_a_document_that_was_closed() -> None:
     assert not workspace.claim()
 
 
-def test_the_least_recently_used_workspace_gives_way() -> None:
+def test_the_least_recently_used_workspace_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registering, "MAX_VISITORS", 2)
     clock = Clock()
-    registry = Registry(max_visitors=2, clock=clock)
+    registry = Registry(clock=clock)
     old, middle = registry.create(), registry.create()
     for visitor in (old, middle):
         visitor.current.accept(tokens_of(3))
@@ -93,9 +98,10 @@ def test_the_least_recently_used_workspace_gives_way() -> None:
     assert registry.find(new.id) is new
 
 
-def test_who_has_nothing_gives_way_to_who_has_documents() -> None:
+def test_who_has_nothing_gives_way_to_who_has_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registering, "MAX_VISITORS", 2)
     clock = Clock()
-    registry = Registry(max_visitors=2, clock=clock)
+    registry = Registry(clock=clock)
     owner = registry.create()
     owner.current.accept(tokens_of(3))
     for _ in range(3):
@@ -103,7 +109,7 @@ def test_who_has_nothing_gives_way_to_who_has_documents() -> None:
         last = registry.create()
         assert registry.find(last.id) is last, "who comes may stay"
     assert registry.find(owner.id) is owner
-    assert len(registry) == 2
+    assert len(registry.others(None)) == 2
 
 
 def test_a_workspace_is_given_to_one_alone() -> None:
@@ -120,9 +126,11 @@ def test_a_workspace_is_given_to_one_alone() -> None:
     assert visitor.current in visitor.workspaces, "what is closed cannot be looked at"
 
 
-def test_work_in_progress_is_not_dropped() -> None:
+def test_work_in_progress_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registering, "MAX_VISITORS", 1)
+    monkeypatch.setattr(registering, "TTL_SECONDS", 10)
     clock = Clock()
-    registry = Registry(max_visitors=1, ttl_seconds=10, clock=clock)
+    registry = Registry(clock=clock)
     busy = registry.create()
     busy.current.claim()
     clock.now = 100
@@ -131,12 +139,13 @@ def test_work_in_progress_is_not_dropped() -> None:
     busy.current.release()
     clock.now = 200
     registry.sweep()
-    assert len(registry) == 0
+    assert len(registry.others(None)) == 0
 
 
-def test_an_idle_workspace_ends() -> None:
+def test_an_idle_workspace_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registering, "TTL_SECONDS", 60)
     clock = Clock()
-    registry = Registry(ttl_seconds=60, clock=clock)
+    registry = Registry(clock=clock)
     workspace = registry.create()
     clock.now = 59
     assert registry.find(workspace.id) is workspace
@@ -156,7 +165,7 @@ def test_closing_stops_and_frees(tmp_path: Path) -> None:
     registry.close()
     assert workspace.stop.is_set()
     assert not file.parent.exists()
-    assert len(registry) == 0
+    assert len(registry.others(None)) == 0
 
 
 def test_an_activity_ends_in_rest_whatever_happens() -> None:

@@ -85,8 +85,9 @@ def test_bytes_do_not_grow_with_distillations() -> None:
     assert num_bytes(history) - 101 * per_cycle <= 10_000 * (2 * NUM_LEVELS + 8)
 
 
-def test_it_ends_where_it_would_grow_too_large_and_says_so() -> None:
-    history = RetentionHistory(max_tokens=100)
+def test_it_ends_where_it_would_grow_too_large_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ondevice.telemetry.retention_history.MAX_TOKENS", 100)
+    history = RetentionHistory()
     for cycle in range(1, 6):
         history.apply(distilled(cycle, np.ones(30 * cycle), [], 1))
     assert not history.is_complete

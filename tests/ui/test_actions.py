@@ -18,26 +18,27 @@ import torch
 
 from ondevice import words
 from ondevice.config import EngineConfig, SpecConfig, TierConfig
+from ondevice.documents import extract
+from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import DocumentTooLarge, PotError
 from ondevice.events import TokensRead
 from ondevice.machine.memory import free_memory_bytes
+from ondevice.serving import opening
 from ondevice.serving.conversation import Answer
 from ondevice.serving.opening import open_upload
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.room import require_room
-from ondevice.serving.uploads import Upload, Uploads
+from ondevice.serving.uploads import Upload
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.engine import Session
 from ondevice.telemetry.telemetry import Telemetry
 from ondevice.ui import render
-from ondevice.ui.actions import Actions
 from ondevice.ui.chat import conversation
 from ondevice.ui.library_actions import LibraryActions
-from ondevice.ui.running import Runner
 from ondevice.ui.throttle import Throttle
 from tests.builders.documents import encrypt, make_pdf, show
 from tests.builders.models import tokenised
-from tests.builders.screens import CONFIG, TEXT, Desk, has_begun, screen_after, tiny_engine
+from tests.builders.screens import CONFIG, TEXT, Desk, filled, has_begun, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -106,8 +107,8 @@ def test_a_fast_engine_does_not_flood_the_browser(desk: Desk, monkeypatch: pytes
 
     monkeypatch.setattr(Session, "open", lambda self, document: (event for event in ()))
     monkeypatch.setattr(Session, "resume", fast)
-    actions = Actions(Runner(desk.jobs, clock=lambda: now[0]), Uploads(desk.uploads_folder))
-    patches = [patch for patch in actions.read(desk.id, desk.form) if "map" in patch]
+    monkeypatch.setattr("ondevice.ui.throttle.monotonic", lambda: now[0])
+    patches = [patch for patch in desk.actions.read(desk.id, desk.form) if "map" in patch]
     assert 7 <= len(patches) <= 10
     assert patches[-1]["progress"][1]["done"] == 999
 
@@ -252,7 +253,7 @@ def test_reading_again_frees_the_old_pot_and_starts_over(desk: Desk) -> None:
     desk.read()
     first = desk.workspace.session
     desk.ask()
-    screen = screen_after(desk.actions.read(desk.id, desk.form | {"pot.num_kept": 96}))
+    screen = screen_after(desk.actions.read(desk.id, filled(desk.form, {"pot.num_kept": 96})))
     assert desk.workspace.session is not first
     assert desk.workspace.session is not None
     assert desk.workspace.session.context.config.pot.num_kept == 96
@@ -261,7 +262,7 @@ def test_reading_again_frees_the_old_pot_and_starts_over(desk: Desk) -> None:
 
 def test_settings_that_cannot_work_change_nothing(read_desk: Desk) -> None:
     session = read_desk.workspace.session
-    for form in (read_desk.form | {"pot.num_kept": 500}, read_desk.form | {"pot.capacity": None}):
+    for form in (filled(read_desk.form, {"pot.num_kept": 500}), filled(read_desk.form, {"pot.capacity": None})):
         screen = screen_after(read_desk.actions.read(read_desk.id, form))
         assert screen["toast"] == screen["problem"]["text"] != ""
         assert "--" not in screen["toast"]
@@ -301,7 +302,7 @@ def test_settings_that_only_the_engine_can_refuse_cost_nothing(
     monkeypatch.setattr(
         ENGINE.decoder, "new_pot", lambda capacity, **options: made.append(capacity) or new_pot(capacity, **options)
     )
-    screen = screen_after(read_desk.actions.read(read_desk.id, read_desk.form | changes))
+    screen = screen_after(read_desk.actions.read(read_desk.id, filled(read_desk.form, changes)))
     assert shown in screen["problem"]["text"]
     assert screen["status"]["phase"] == "read"
     assert read_desk.workspace.session is session
@@ -311,7 +312,7 @@ def test_settings_that_only_the_engine_can_refuse_cost_nothing(
 
 def test_room_is_counted_as_it_is_there(desk: Desk) -> None:
     """An old pot frees what it has used, where memory is taken when it is written to; a host tier takes room, too."""
-    form = desk.form | {"pot.capacity": 2048, "tier.budget_bytes": 2}
+    form = filled(desk.form, {"pot.capacity": 2048, "tier.budget_bytes": 2})
     assert screen_after(desk.actions.read(desk.id, form))["status"]["phase"] == "read"
     pot, tier = desk.workspace.pot_bytes, desk.workspace.tier_bytes
     untouched = desk.workspace.untouched_bytes + desk.workspace.untouched_tier_bytes
@@ -348,7 +349,7 @@ def test_what_was_stopped_behind_its_last_step_can_be_resumed(read_desk: Desk) -
 def test_a_pot_that_does_not_fit_is_refused_before_it_is_made(read_desk: Desk) -> None:
     session = read_desk.workspace.session
     read_desk.free_memory = lambda device: 1000
-    screen = screen_after(read_desk.actions.read(read_desk.id, read_desk.form | {"pot.capacity": 100_000}))
+    screen = screen_after(read_desk.actions.read(read_desk.id, filled(read_desk.form, {"pot.capacity": 100_000})))
     read_desk.free_memory = free_memory_bytes
     assert "The pot would take" in screen["problem"]["text"]
     assert screen["toast"] == screen["problem"]["text"]
@@ -455,7 +456,7 @@ def test_an_answer_grows_and_ends_with_its_account(read_desk: Desk) -> None:
 def test_stop_ends_an_answer_and_says_so(read_desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)  # however fast the answer comes
     read_desk.workspace.exchanges.clear()
-    steps = read_desk.actions.ask(read_desk.id, "When?", read_desk.form | {"generation.max_new_tokens": 200})
+    steps = read_desk.actions.ask(read_desk.id, "When?", filled(read_desk.form, {"generation.max_new_tokens": 200}))
     for _ in steps:
         if has_begun(read_desk.workspace):
             read_desk.workspace.stop.set()
@@ -654,8 +655,12 @@ def test_a_page_never_acts_on_a_document_that_it_does_not_show(read_desk: Desk) 
 
 @pytest.mark.parametrize(("free", "needed"), [(2_000_000, "1 MB"), (6_500_000, "7 MB")], ids=["text", "tokens"])
 def test_what_does_not_fit_into_memory_leaves_the_document_that_was_there(
-    desk: Desk, tmp_path: Path, free: int, needed: str
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, needed: str
 ) -> None:
+    for taking in (extract, DocumentTokens):
+        within: Any = partial(taking, free_memory=lambda: free)
+        monkeypatch.setattr(opening, taking.__name__, within)
+
     def letters(text: str) -> tuple[Any, Any]:  # a token each
         starts = np.arange(len(text), dtype=np.int32)
         return starts, np.stack((starts, starts + 1), axis=1)
@@ -663,6 +668,6 @@ def test_what_does_not_fit_into_memory_leaves_the_document_that_was_there(
     path = tmp_path / "large.txt"
     path.write_bytes(b"lamp " * 240_000)
     with pytest.raises(DocumentTooLarge, match=rf"need about {needed}.*\(large.txt\)"):
-        list(open_upload(desk.workspace, Upload(path), None, letters, free_memory=lambda: free))
+        list(open_upload(desk.workspace, Upload(path), None, letters))
     assert desk.workspace.document is desk.document
     assert desk.workspace.phase is Phase.READY

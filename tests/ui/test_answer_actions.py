@@ -12,7 +12,7 @@ import pytest
 from ondevice.errors import PotError
 from ondevice.serving.exchanges import Exchange
 from ondevice.ui.chat import conversation
-from tests.builders.screens import Desk, screen_after, tiny_engine
+from tests.builders.screens import Desk, filled, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -55,7 +55,7 @@ def test_an_answer_that_was_cut_goes_on_in_its_place(desk: Desk) -> None:
 
 def test_it_is_as_one_long_answer_would_have_been(desk: Desk) -> None:
     go_on(desk)
-    longer = desk.form | {"generation.max_new_tokens": 24}
+    longer = filled(desk.form, {"generation.max_new_tokens": 24})
     screen_after(desk.answers.reword(desk.id, 1, "And until when?", "And until when?", longer, None))
     whole = desk.workspace.exchanges[1]
     desk.workspace.exchanges.clear()

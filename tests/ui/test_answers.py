@@ -26,7 +26,7 @@ from ondevice.session import plan
 from ondevice.ui import render
 from ondevice.ui.form import Form, choices_of
 from ondevice.ui.throttle import Throttle
-from tests.builders.screens import CONFIG, TEXT, Desk, has_begun, screen_after, tiny_engine
+from tests.builders.screens import CONFIG, TEXT, Desk, filled, has_begun, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -68,7 +68,7 @@ def test_sources_stand_under_the_conversation_the_last_answer_first(asked_desk: 
 
 def test_no_sources_are_looked_for_where_none_are_wished(asked_desk: Desk) -> None:
     exchanges = list(asked_desk.workspace.exchanges)
-    screen_after(asked_desk.actions.ask(asked_desk.id, "Why?", asked_desk.form | {"generation.num_sources": 0}))
+    screen_after(asked_desk.actions.ask(asked_desk.id, "Why?", filled(asked_desk.form, {"generation.num_sources": 0})))
     last = asked_desk.workspace.exchanges[-1]
     asked_desk.workspace.exchanges[:] = exchanges
     assert last.sources == ()
@@ -141,7 +141,9 @@ def test_a_question_knows_those_before_it_unless_that_is_switched_off(asked_desk
     exchanges = list(asked_desk.workspace.exchanges)
     assert [exchange.record["num_remembered"] for exchange in exchanges] == [0, 1]
     assert "1 earlier question remembered" in exchanges[1].account
-    screen_after(asked_desk.actions.ask(asked_desk.id, "Why?", asked_desk.form | {"conversation.remembers": False}))
+    screen_after(
+        asked_desk.actions.ask(asked_desk.id, "Why?", filled(asked_desk.form, {"conversation.remembers": False}))
+    )
     last = asked_desk.workspace.exchanges[-1]
     asked_desk.workspace.exchanges[:] = exchanges
     assert last.record["num_remembered"] == 0
@@ -474,14 +476,17 @@ def test_fill_and_map_show_what_came_back_while_the_answer_is_written(tmp_path: 
 def test_the_expert_settings_reach_the_engine(desk: Desk) -> None:
     base = desk.engine.config
     assert Form.of(base).engine_config(base) == base
-    form = desk.form | {
-        "slim.schedule": "auto",
-        "tier.budget_bytes": 2.5,
-        "art.enabled": True,
-        "engine.seed": 7,
-        "generation.num_sources": 1,
-        "spec.keep": 30,
-    }
+    form = filled(
+        desk.form,
+        {
+            "slim.schedule": "auto",
+            "tier.budget_bytes": 2.5,
+            "art.enabled": True,
+            "engine.seed": 7,
+            "generation.num_sources": 1,
+            "spec.keep": 30,
+        },
+    )
     config = form.engine_config(base)
     assert config.slim.schedule == "auto"
     assert config.tier.budget_bytes == 2_500_000
@@ -490,12 +495,12 @@ def test_the_expert_settings_reach_the_engine(desk: Desk) -> None:
     assert config.generation.num_sources == 1
     assert config.spec.keep == 0.3
     with pytest.raises(ConfigError) as refused:
-        (form | {"engine.seed": None}).engine_config(base)
+        filled(form, {"engine.seed": None}).engine_config(base)
     assert on_screen(refused.value) == "“Seed” is empty. Give it a number."
 
 
 def test_a_skimmed_document_says_what_was_skipped(desk: Desk) -> None:
-    desk.form = desk.form | {"spec.keep": 30}
+    desk.form = filled(desk.form, {"spec.keep": 30})
     screen = desk.read()
     ledger = desk.workspace.session.context.ledger
     assert ledger.tokens_skipped > 0

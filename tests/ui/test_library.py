@@ -17,7 +17,7 @@ from ondevice.session.engine import Engine
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
 from tests.builders.models import tiny_loaded
-from tests.builders.screens import CONFIG, TEXT, Desk, screen_after, tiny_engine
+from tests.builders.screens import CONFIG, TEXT, Desk, filled, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -173,7 +173,7 @@ def test_a_document_that_the_library_has_is_opened_and_not_read_again(desk: Desk
     assert other.session is not None
     third = desk.visitor.new("lamp.txt")
     third.accept(_tokens(desk))
-    screen = screen_after(desk.actions.read_opened(desk.id, desk.form | {"pot.num_kept": 64}))
+    screen = screen_after(desk.actions.read_opened(desk.id, filled(desk.form, {"pot.num_kept": 64})))
     assert "news" not in screen, "other settings are another reading"
     assert third.phase == "read"
     assert not third.entry_id

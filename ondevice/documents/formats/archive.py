@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import zipfile
 import zlib
+from contextlib import AbstractContextManager
 from typing import BinaryIO
 from xml.etree.ElementTree import Element, ParseError
 
@@ -23,7 +24,7 @@ _RATIO_FREE_BYTES = 1_000_000
 _RESAVE_FIX = "Open it in the program that made it, save it again, then open the new file."
 
 
-class Archive:
+class Archive(AbstractContextManager["Archive"]):
     """An open ZIP file. Use it as a context manager."""
 
     def __init__(self, path: str | BinaryIO, name: str) -> None:
@@ -36,9 +37,6 @@ class Archive:
         self._members = {info.filename: info for info in self._zip.infolist()}
         if len(self._members) > MAX_ENTRIES:
             raise self._too_large(f"it holds {len(self._members):,} files; the limit is {MAX_ENTRIES:,}")
-
-    def __enter__(self) -> Archive:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._zip.close()

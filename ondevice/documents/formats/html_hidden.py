@@ -6,6 +6,7 @@ Told by attributes, by simple rules of the page's own style sheets, and by the n
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
@@ -42,8 +43,9 @@ class Hidden:
         for style in tree.css("style"):
             for selector, rules in _RULE.findall(_AT_RULE.sub("", style.text())):
                 if (is_unseen := _UNSEEN.search(rules)) or _SHOWN.search(rules):
-                    found = _matches(tree, selector)
-                    self._by_style = self._by_style | found if is_unseen else self._by_style - found
+                    with suppress(SelectolaxError, ValueError):  # a selector that it does not know
+                        found = {node.mem_id for node in tree.css(selector.strip())}
+                        self._by_style = self._by_style | found if is_unseen else self._by_style - found
 
     def why(self, node: LexborNode, tag: str) -> str | None:
         """The name of what is left out, as in `Block.lost`; "" where nobody misses it, None where it is text."""
@@ -64,10 +66,3 @@ class Hidden:
         if is_unseen or _UNSEEN.search(said.get("style") or ""):
             return "passage of hidden text" if node.text().strip() else ""
         return None
-
-
-def _matches(tree: LexborHTMLParser, selector: str) -> set[int]:
-    try:
-        return {node.mem_id for node in tree.css(selector.strip())}
-    except (SelectolaxError, ValueError):  # a selector that it does not know
-        return set()

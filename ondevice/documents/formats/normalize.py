@@ -33,9 +33,6 @@ _UNWANTED = re.compile(
 # Most texts have no such run at all, and this says so a hundred times sooner than naming every mark.
 _MAYBE_LONG_RUN = re.compile(f"[^\x00-\u02ff]{{{_MAX_MARKS + 1}}}")
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_LIGATURES = str.maketrans(
-    {"\ufb00": "ff", "\ufb01": "fi", "\ufb02": "fl", "\ufb03": "ffi", "\ufb04": "ffl", "\ufb05": "st", "\ufb06": "st"}
-)
 
 
 def normalize(text: str) -> str:
@@ -54,11 +51,6 @@ def normalize_chunks(chunks: Iterable[str]) -> Iterator[str]:
             held = held[end:]
     if held:
         yield _finish(held)
-
-
-def expand_ligatures(text: str) -> str:
-    """`\ufb01` to `fi` and so on: what a PDF draws as one glyph is two letters to a reader."""
-    return text.translate(_LIGATURES)
 
 
 def _finish(text: str) -> str:

@@ -17,7 +17,7 @@ import pypdfium2.raw as raw
 from pypdf import PageObject, PdfReader
 from pypdf.generic import ArrayObject, IndirectObject, NullObject, StreamObject
 
-from ondevice.documents.formats.normalize import expand_ligatures, normalize
+from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.pdf_beside import Beside, figure_lines, link_lines, read_annotations
 from ondevice.documents.formats.pdf_glyphs import read_glyphs
 from ondevice.documents.formats.pdf_layout import Memory, lay_out
@@ -35,7 +35,9 @@ _FREQUENCIES = (13, 9, 8, 7, 7, 7, 7, 6, 5, 4, 4, 3, 3, 2, 2, 2, 2, 2, 1, 1, 1, 
 _LEAST_LIKE = 0.65
 _UNI = re.compile(r"uni((?:[0-9A-F]{4})+)")
 # Signs that take no room, and what Adobe's fonts have at places of their own: old figures and small capitals.
-_SIGNS: dict[int, int | None] = dict.fromkeys((0xAD, 0x200B, 0x2060))
+# Ligatures, one glyph of a PDF, are several letters to a reader.
+_SIGNS: dict[int, int | str | None] = dict.fromkeys((0xAD, 0x200B, 0x2060))
+_SIGNS |= enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"), 0xFB00)
 _SIGNS |= {0xF730 + i: 0x30 + i for i in range(10)} | {0xF761 + i: 0x61 + i for i in range(26)}
 _GLYPH_NUMBER = re.compile(r"/(?:g|G|c|C|cid|CID|glyph|index)\d+")
 _DRAWN: dict[int, Literal["image", "text", "graphics"]] = {
@@ -175,7 +177,7 @@ def _second_opinion(page: PageObject, text: str) -> str:
 def _clean(text: str) -> str:
     # Characters beyond the first 65,536 come in two halves.
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    text = expand_ligatures(normalize(text.translate(_SIGNS).replace("\f", "\n"))).strip("\n")
+    text = normalize(text.translate(_SIGNS).replace("\f", "\n")).strip("\n")
     return text + "\n" if text.strip() else ""
 
 

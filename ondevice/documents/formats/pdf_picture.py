@@ -60,14 +60,10 @@ def _text(page: pdfium.PdfPage) -> tuple[str, list[int]]:
     position = pdfium.PdfPosConv(page, (0, 0, UNITS, UNITS, 0))
     text, places = [], []
     for index in range(min(letters.count_chars(), MOST_CHARS)):
-        text.append(_character(raw.FPDFText_GetUnicode(letters, index)))
+        code = raw.FPDFText_GetUnicode(letters, index)  # half a character becomes U+FFFD: there is one for each place
+        text.append(chr(code) if 0 < code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd")
         places += _place(letters, index, position)
     return "".join(text), places
-
-
-def _character(code: int) -> str:
-    """Of one code unit; what is no character of its own becomes U+FFFD, so that there is one for each place."""
-    return chr(code) if 0 < code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
 
 
 def _place(letters: pdfium.PdfTextPage, index: int, position: Any) -> list[int]:

@@ -119,8 +119,9 @@ def _rows(lines: list[Line], start: int) -> list[Line]:
     """Lines from this one on that leave the same gap free, each below the one before."""
     rows, gaps, longest = [lines[start]], _gaps(lines[start]), 0.0
     for line in lines[start + 1 : start + _MOST_ROWS]:
-        step = rows[-1].base - line.base
-        if not _is_next_row(rows[-1], line) or (len(rows) > 3 and step > _OTHER_TABLE * longest):
+        above, step = rows[-1], rows[-1].base - line.base
+        is_next = above.turn == line.turn and 0 < step < _LONGEST_STEP * max(above.size, line.size)
+        if not is_next or (len(rows) > 3 and step > _OTHER_TABLE * longest):
             break
         free = [(max(a, c), min(b, d)) for a, b in gaps for c, d in _gaps(line)]
         gaps = [(left, right) for left, right in free if right - left > _GAP * line.size][:_MOST_COLUMNS]
@@ -129,11 +130,6 @@ def _rows(lines: list[Line], start: int) -> list[Line]:
         rows.append(line)
         longest = max(step, longest)
     return rows
-
-
-def _is_next_row(line: Line, after: Line) -> bool:
-    step = line.base - after.base
-    return line.turn == after.turn and 0 < step < _LONGEST_STEP * max(line.size, after.size)
 
 
 def _gaps(line: Line) -> list[tuple[float, float]]:

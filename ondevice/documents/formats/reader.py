@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from ondevice.documents.types import Page
 from ondevice.errors import DocumentError
-from ondevice.files import shown_name
+from ondevice.files import escaped
 from ondevice.regular_file import identity_of, open_regular
 
 
@@ -35,7 +35,7 @@ class Request:
 
     @property
     def name(self) -> str:
-        return shown_name(Path(self.path))
+        return escaped(Path(self.path).name)
 
     @property
     def suffix(self) -> str:

@@ -108,9 +108,7 @@ def _archive_kind(request: Request) -> str:
 def _is_binary(head: bytes) -> bool:
     """Control bytes give binary data away. Text may hold some; text that is sound UTF-8 may hold many."""
     _, encoding = byte_order_mark(head)
-    if encoding.startswith("utf-16") or encoding.startswith("utf-32"):
-        return False
-    if wide_encoding(head):
+    if encoding.startswith(("utf-16", "utf-32")) or wide_encoding(head):
         return False
     share = len(CONTROLS.findall(head)) / len(head)
     try:

@@ -15,18 +15,8 @@ _RESAVE_FIX = "Print it to a new PDF, or save it as plain text, then open that."
 _PROBLEM_CODES = frozenset(
     {"", "scan", "blank", "repeated", "too-complex", "unreadable", "partial", "guessed", "skipped", "recognised"}
 )
-_ERRORS: dict[str, type[errors.DocumentError]] = {
-    kind.code: kind
-    for kind in (
-        errors.DocumentError,
-        errors.UnsupportedDocument,
-        errors.EmptyDocument,
-        errors.DocumentTooComplex,
-        errors.DocumentTooLarge,
-        errors.PasswordRequired,
-        errors.WrongPassword,
-    )
-}
+_KINDS: list[type[errors.DocumentError]] = [errors.DocumentError, *errors.DocumentError.__subclasses__()]
+_ERRORS = {kind.code: kind for kind in _KINDS}
 
 
 @dataclass(slots=True)

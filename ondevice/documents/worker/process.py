@@ -32,7 +32,7 @@ _ENVIRONMENT = frozenset(
 _END = object()
 
 
-class Worker:
+class Worker(contextlib.AbstractContextManager["Worker"]):
     """A running worker. Use it as a context manager: leaving the block kills and reaps it.
 
     Args:
@@ -61,9 +61,6 @@ class Worker:
         with contextlib.suppress(BrokenPipeError), cast(IO[bytes], self._process.stdin) as stdin:
             message = {"request": asdict(request), "limits": asdict(limits), "parent": os.getpid()}
             write_message(cast(Any, stdin), message, is_ascii=True)
-
-    def __enter__(self) -> Worker:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.kill()

@@ -39,25 +39,19 @@ def _limit_resources(limits: Limits) -> None:
     }
     if hasattr(resource, "RLIMIT_NPROC"):
         wanted[resource.RLIMIT_NPROC] = 0
-    for kind, value in wanted.items():
+    for kind, soft in wanted.items():
         # At the soft limit of time comes SIGXCPU, which tells the parent what happened; at the hard one only SIGKILL.
-        _set(resource, kind, value, value + (kind == resource.RLIMIT_CPU))
-
-
-def _set(resource: Any, kind: int, soft: int, hard: int) -> None:
-    _, highest = resource.getrlimit(kind)
-    if highest != resource.RLIM_INFINITY:
-        soft, hard = min(soft, highest), min(hard, highest)
-    # macOS refuses some of them; the others still hold.
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(kind, (soft, hard))
+        hard = soft + (kind == resource.RLIMIT_CPU)
+        _, highest = resource.getrlimit(kind)
+        if highest != resource.RLIM_INFINITY:
+            soft, hard = min(soft, highest), min(hard, highest)
+        # macOS refuses some of them; the others still hold.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(kind, (soft, hard))
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    if event.startswith(_FORBIDDEN) or (event == "open" and _is_for_writing(arguments)):
+    is_opening = event == "open" and len(arguments) > 2 and isinstance(arguments[2], int)
+    is_for_writing = is_opening and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    if event.startswith(_FORBIDDEN) or is_for_writing:
         raise PermissionError(f"a document reader may not use {event}")
-
-
-def _is_for_writing(arguments: tuple[Any, ...]) -> bool:
-    flags = arguments[2] if len(arguments) > 2 and isinstance(arguments[2], int) else 0
-    return bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))

@@ -57,20 +57,15 @@ def main() -> None:
 
 def _as_user_error(error: Exception, request: Request) -> DocumentError:
     """Translate an exception of a parser. Only its name is given: its text may quote the document."""
-    if isinstance(error, MemoryError) or _found_no_memory(error):
-        what, fix = "reading it takes more memory than is allowed", "Print it to a new PDF, then open that."
-        return DocumentTooComplex(what, where=request.name, fix=fix)
-    if isinstance(error, RecursionError):
-        what, fix = "it is nested too deeply", "Print it to a new PDF, then open that."
-        return DocumentTooComplex(what, where=request.name, fix=fix)
+    # The loader of the system says in words alone that a library had no room to be loaded into.
+    is_no_room = isinstance(error, (ImportError, OSError)) and any(words in str(error) for words in _NO_MEMORY)
+    if is_no_room or isinstance(error, (MemoryError, RecursionError)):
+        is_deep = isinstance(error, RecursionError)
+        what = "it is nested too deeply" if is_deep else "reading it takes more memory than is allowed"
+        return DocumentTooComplex(what, where=request.name, fix="Print it to a new PDF, then open that.")
     what = f"the file is damaged or not what its name says [{type(error).__name__}]"
     fix = "Open it in another program, save it again, then open the new file."
     return DocumentError(what, where=request.name, fix=fix)
-
-
-def _found_no_memory(error: Exception) -> bool:
-    """True if a library had no room to be loaded into: the loader of the system says that in words alone."""
-    return isinstance(error, (ImportError, OSError)) and any(words in str(error) for words in _NO_MEMORY)
 
 
 def _send_document(out: BinaryIO, reader: Reader) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -46,8 +45,8 @@ def account(view: TokenView, start: int, stop: int, look: Look) -> dict[str, Any
         "state": int(state),
         "step": int(cells.steps[0]),
         "lines": _one(view, start, state, share, look) if one else _several(view, counts, share, look),
-        "holders": _holders(view, start, look) if one else [],
-        **asdict(excerpt(view, start, stop)),
+        "holders": view.seen.holders(start).tolist() if one and view.seen is not None and look.cycle is None else [],
+        **excerpt(view, start, stop),
     }
 
 
@@ -57,7 +56,8 @@ def reason(view: TokenView, state: State) -> str:
 
 
 def _one(view: TokenView, token: int, state: State, share: float, look: Look) -> list[str]:
-    lines, seen = [_sentence(reason(view, state))], view.seen
+    why, seen = reason(view, state), view.seen
+    lines = [why[:1].upper() + why[1:]]
     if seen is None or not share:
         return lines
     if look.cycle is not None:
@@ -89,13 +89,3 @@ def _several(view: TokenView, counts: np.ndarray, share: float, look: Look) -> l
         about = "about " if look.cycle is not None else ""
         lines.append(f"Held by {about}{words.share(share, 1.0)} of attention heads on average")
     return lines
-
-
-def _holders(view: TokenView, token: int, look: Look) -> list[list[int]]:
-    if view.seen is None or look.cycle is not None:
-        return []
-    return view.seen.holders(token).tolist()
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]

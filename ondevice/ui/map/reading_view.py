@@ -7,7 +7,6 @@ that the pieces of a page can stand below each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -22,15 +21,6 @@ PIECE_TOKENS = 384
 _SEARCHED = 128  # tokens before the end of a piece among which a better end is looked for
 _MAX_CHARS = 12_000  # of a piece: 64 kB even where every character takes four bytes and some for its mark
 _CONTEXT_CHARS = 48
-
-
-@dataclass(frozen=True, slots=True)
-class Excerpt:
-    """A few tokens with a little text around them."""
-
-    before: str
-    text: str
-    after: str
 
 
 def num_pieces(num_tokens: int) -> int:
@@ -63,15 +53,17 @@ def piece(view: TokenView, index: int, part: int, look: Look, cuts: Sequence[int
     return {"page": view.tokens.page_number(index), "start": start, "stop": stop, "runs": runs}
 
 
-def excerpt(view: TokenView, start: int, stop: int) -> Excerpt:
-    """The text of the tokens [start, stop), up to the end of the page and to a line's length, with some around it."""
+def excerpt(view: TokenView, start: int, stop: int) -> dict[str, str]:
+    """The text of the tokens [start, stop), up to the end of the page and to a line's length, with some `before` it
+    and `after` it."""
     index = view.tokens.page_index(start)
     first, last = view.tokens.page_tokens(index)
     text, spans = _page(view, index)
     begin, end = int(spans[start - first][0]), _char_of(text, spans, min(stop, last) - first)
     end = max(min(end, begin + 2 * _CONTEXT_CHARS), int(spans[start - first][1]) if stop - start == 1 else begin)
-    parts = text[max(begin - _CONTEXT_CHARS, 0) : begin], text[begin:end], text[end : end + _CONTEXT_CHARS]
-    return Excerpt(*map(without_gone, parts))
+    parts = {"before": text[max(begin - _CONTEXT_CHARS, 0) : begin], "text": text[begin:end]}
+    parts["after"] = text[end : end + _CONTEXT_CHARS]
+    return {name: without_gone(part) for name, part in parts.items()}
 
 
 def _page(view: TokenView, index: int) -> tuple[str, npt.NDArray[np.int32]]:
