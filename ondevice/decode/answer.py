@@ -85,16 +85,9 @@ def said(context: Context, question: str, text: str, clock: StageClock) -> Itera
     ids = context.loaded.tokenizer.encode(text)[0].tolist()
     for index, token in enumerate(ids):
         yield AnswerToken(token, stream.push(token), index, clock.total)
+    seconds = clock.total
     yield AnswerFinished(
-        question=question,
-        text=text,
-        num_tokens=len(ids),
-        stop_reason="outline",
-        ttft_seconds=clock.total,
-        decode_seconds=0.0,
-        num_overwritten=0,
-        ledger=context.ledger,
-        stage_seconds=clock.seconds,
+        question, text, len(ids), "outline", seconds, 0.0, 0, context.ledger, stage_seconds=clock.seconds
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 AS_WRITTEN = ("txt", "csv", "jsonl", "srt", "rtf", "image")  # kinds of documents whose readers mark nothing
@@ -38,8 +38,8 @@ _SUMMARY = re.compile(  # of which text, too: a document with a heading "Report"
     r"\b(?:summar\w*|overview|outline|document|text|paper|book|article|report|contract|story|file|letter|manual)\b",
     re.IGNORECASE,
 )
-_BY_NUMBER = re.compile(
-    rf"\b({'|'.join(_LEVELS)}|abschnitt|clause)\s+(\d{{1,3}}(?:\.\d{{1,3}}){{0,3}}|{_ROMAN})\b", re.IGNORECASE
+BY_NUMBER = re.compile(
+    rf"(?:\b({'|'.join(_LEVELS)}|abschnitt|clause)\s+|§\s*)(\d{{1,3}}(?:\.\d{{1,3}}){{0,3}}|{_ROMAN})\b", re.IGNORECASE
 )
 _OWN_NUMBER = re.compile(
     rf"(?:({'|'.join(_LEVELS)})\s+)?(\d{{1,3}}(?:\.\d{{1,3}})*\b|{_ROMAN}(?=[.:)]|\Z))", re.IGNORECASE
@@ -99,8 +99,8 @@ def section_called(question: str, headings: Sequence[Heading], end: int, *, is_w
         is_whole: it asks for a summary, so that a title alone names a section.
     """
     found: list[int] = []
-    if numbered := _BY_NUMBER.search(question):
-        wanted = numbered[1].lower(), _value(numbered[2])
+    if numbered := BY_NUMBER.search(question):
+        wanted = (numbered[1] or "section").lower(), _value(numbered[2])
         found = [at for at, one in enumerate(headings) if _is_numbered(one.title, *wanted)]
     elif (names_one := _NAMES_ONE.search(question)) or is_whole:
         words = f" {_words(question if names_one else _SUMMARY.sub('', question))} "
@@ -128,10 +128,8 @@ def _marked(text: str, kind: str, index: int, start: int) -> Iterator[Heading]:
 
 def _called(text: str, texts: Sequence[str], *, is_paged: bool) -> Iterator[Heading]:
     """Lines such as "Chapter 4." and "2.1 Data"; those of a text without pages between blank lines alone."""
-    ends, index = [0], 0
+    ends = [*accumulate(map(len, texts))]
     last: tuple[int, ...] = (0,)
-    for page in texts:
-        ends.append(ends[-1] + len(page))
     for line in sorted([*_CALLED.finditer(text), *_NUMBERED.finditer(text)], key=re.Match.start):
         title = " ".join(line[0].split())
         if not is_paged and text[max(line.start() - 2, 0) : line.start()].strip("\n"):
@@ -145,9 +143,8 @@ def _called(text: str, texts: Sequence[str], *, is_paged: bool) -> Iterator[Head
             level = next(at for at, name in enumerate(line.groups(), 1) if name)
             if len(title.split()) == 2 and (below := _TITLE_BELOW.match(text, line.end())):
                 title += f" {below[1]}"
-        while ends[index + 1] <= line.start():
-            index += 1
-        yield Heading(title, level, index, line.start() + len(line[0]) - len(line[0].lstrip()))
+        start = line.start() + len(line[0]) - len(line[0].lstrip())
+        yield Heading(title, level, bisect_right(ends, start), start)
 
 
 def _next(number: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -10,6 +10,8 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
+from ondevice.search.outline import BY_NUMBER
+
 NUMBERED = ("page", "slide", "sheet")  # units whose numbers are the document's own
 END_CHARS = 800  # of the text, where a question is about its beginning or end
 _PAGE = rf"(?:{'|'.join(NUMBERED)}|seite|folie|página|pagina)s?"
@@ -21,10 +23,6 @@ _END_OF_TEXT = re.compile(
     re.IGNORECASE,
 )
 _WHICH_PAGE = re.compile(rf"\b(?:which|what|welche[nmr]?)\s+{_PAGE}\b", re.IGNORECASE)
-_SECTION = re.compile(
-    r"(?:\b(?:section|chapter|clause|article|abschnitt|kapitel|artikel)|§)\s*(\d{1,3}(?:\.\d{1,3}){0,3})\b",
-    re.IGNORECASE,
-)
 _HEADED = r"(?m)^[#\s]*(?:(?:section|chapter|clause|article|abschnitt|kapitel|artikel|§)\s*{0}\b|{0}[.):]?\s+[^\W\d])"
 _COUNT = re.compile(
     r"\bhow (?:many times|often)\b.*?\b(\w[\w-]*)\W{1,2}(?:occurs?|appears?|mentioned|stands?|used)\b", re.IGNORECASE
@@ -78,8 +76,8 @@ def section_named(question: str, text: str) -> tuple[int, int]:
     As many as none where it names none, or no line begins with that number. A section ends where the next one of its
     level or of a higher one begins.
     """
-    if named := _SECTION.search(question):
-        numbers = [int(number) for number in named[1].split(".")]
+    if (named := BY_NUMBER.search(question)) and named[2][0].isdigit():
+        numbers = [int(number) for number in named[2].split(".")]
         if found := _heading(numbers, text, 0):
             above = [[*numbers[:depth], numbers[depth] + 1] for depth in range(len(numbers))]
             stops = [stop.start() for one in above if (stop := _heading(one, text, found.end()))]
@@ -129,7 +127,7 @@ def told(question: str, texts: Sequence[str], name: str, unit: str, num_pages: i
         captions = {number for text in texts for number in _CAPTION.findall(text)}
         return f"(Tables in the text: {len(captions) or sum(len(_TABLE.findall(text)) for text in texts)}.) "
     end = _END_OF_TEXT.search(question)
-    if end and texts and not (_NUMBERS.search(question) or _END.search(question) or _SECTION.search(question)):
+    if end and texts and not (_NUMBERS.search(question) or _END.search(question) or BY_NUMBER.search(question)):
         sentences = _SENTENCES.split((texts[0][:END_CHARS] if end[1] else texts[-1].rstrip()[-END_CHARS:]).strip())
         many = 2 if end[2] else 1
         sentences = sentences[:many] if end[1] else sentences[-many:]

@@ -279,12 +279,10 @@ class Session:
 
     def _from_outline(self, question: str) -> str:
         """The answer that the headings of the document give by themselves; "" if they give none."""
-        tokens = self.context.tokens
-
-        def page(index: int) -> str:
-            return f"{tokens.document.unit} {tokens.page_number(index)}"
-
-        return from_outline(question, tokens.texts, lambda: tokens.headings, page) if tokens.keeps_text else ""
+        if not (tokens := self.context.tokens).keeps_text:
+            return ""
+        page = lambda at: f"{tokens.document.unit} {tokens.page_number(at)}"  # noqa: E731
+        return from_outline(question, tokens.texts, lambda: tokens.headings, page)
 
     @property
     def _again(self) -> Rereading:
