@@ -47,6 +47,16 @@ def test_larger_lines_of_a_pdf_are_headings_and_two_of_a_size_are_one(tmp_path: 
     assert headings(text) == ["## On Boats and their Sails", "### Tides"]
 
 
+def test_a_heading_may_begin_its_page_and_a_header_with_the_number_of_the_page_is_none(tmp_path: Path) -> None:
+    def page(*first: str) -> bytes:
+        at = (f"BT /F1 16 Tf 1 0 0 1 72 {800 - 20 * n} Tm ({line}) Tj ET\n" for n, line in enumerate(first))
+        return "".join(at).encode() + drawn(*body())
+
+    contents = page("Ferry"), page("Lighthouse"), page("Volume 7, page 3"), page("4 Winter")
+    found = [headings(text) for text in texts(make_pdf(tmp_path / "a.pdf", *contents))]
+    assert found == [["## Ferry"], ["## Lighthouse"], [], ["## 4 Winter"]]
+
+
 def test_an_outline_says_what_the_headings_of_a_pdf_are(tmp_path: Path) -> None:
     path = make_pdf(tmp_path / "a.pdf", drawn(("2.1 Tides", 10, "F1"), *body(), ("A large line", 20, "F1")))
     writer = PdfWriter(clone_from=PdfReader(path))

@@ -141,14 +141,14 @@ def marked(lines: list[str], titles: dict[str, int]) -> list[str]:
 def _set_apart(blocks: list[Block], on_edge: set[int], memory: Memory) -> dict[str, int]:
     """Lines in larger letters than the most of the pages so far, and short ones in bold, as titles with their levels.
 
-    Neighbours of one size are one title. None stand in tables, nor `on_edge` (ids of lines) but with a number.
+    Neighbours of one size are one title. None stand in tables, and none `on_edge` (ids of lines) counts pages.
     """
     for block in blocks:
         for line in block.lines:
             memory.sizes[round(line.size, 1)] += len(line.text)
     usual = memory.sizes.most_common(1)[0][0] if memory.sizes else 1.0
     lines = [line for block in blocks if block.is_prose for line in block.lines]
-    is_out = [line.turn or (id(line) in on_edge and not _NUMBERED.match(line.text)) for line in lines]
+    is_out = [line.turn or (id(line) in on_edge and _counts_pages(line.text)) for line in lines]
     levels = [0 if out else _level(line, usual) for line, out in zip(lines, is_out, strict=True)]
     titles: dict[str, int] = {}
     for (size, level), group in groupby(zip(lines, levels, strict=True), lambda one: (round(one[0].size, 1), one[1])):
@@ -159,6 +159,11 @@ def _set_apart(blocks: list[Block], on_edge: set[int], memory: Memory) -> dict[s
                 memory.levels[size] = level = numbers[0].strip(" .").count(".") + 1
             titles[title_words(text)] = memory.levels.get(size, level)
     return titles
+
+
+def _counts_pages(text: str) -> bool:
+    """True for a line with a number that is not that of a section: a header or a footer."""
+    return any(map(str.isdigit, text)) and not _NUMBERED.match(text)
 
 
 def _level(line: Line, usual: float) -> int:
