@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from itertools import accumulate
 from typing import Any
 
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import DocumentError
-from ondevice.search.outline import heading_before
+from ondevice.search.outline import heading_at, matches
 
 MOST_TOKENS = 4000  # of one result
 _HITS = 40  # of one result
@@ -78,14 +77,12 @@ def found(tokens: DocumentTokens, words: str, cursor: int = 0) -> dict[str, Any]
         raise DocumentError(what, fix=f"Give some words, at most {_MOST_WORDS:,} characters.")
     pattern = re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
     first, count, places = max(cursor, 0), 0, list[dict[str, Any]]()
-    starts = [0, *accumulate(map(len, tokens.texts))]
-    for index, text in enumerate(tokens.texts):
-        for match in pattern.finditer(text):  # one at a time: a letter is found millions of times
-            if first <= count < first + _HITS:
-                around = " ".join(text[max(match.start() - _AROUND, 0) : match.end() + _AROUND].split())
-                place = {tokens.document.unit: tokens.page_number(index), "text": around}
-                section = heading_before(tokens.headings, starts[index] + match.start())
-                places.append(place | ({"section": section[:_AROUND]} if section else {}))
-            count += 1
+    for index, match, start in matches(pattern, tokens.texts):  # one at a time: a letter is found millions of times
+        if first <= count < first + _HITS:
+            around = " ".join(match.string[max(match.start() - _AROUND, 0) : match.end() + _AROUND].split())
+            place = {tokens.document.unit: tokens.page_number(index), "text": around}
+            section = heading_at(tokens.headings, start)
+            places.append(place | ({"section": section.title[:_AROUND]} if section else {}))
+        count += 1
     rest = {"next_cursor": first + _HITS} if first + _HITS < count else {}
     return {"count": count, "found": places} | rest

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
-from ondevice.search.outline import AS_WRITTEN, MARK
+from ondevice.search.outline import AS_WRITTEN, FENCED, MARK, MARKDOWN
 
 GONE = "\0"  # which no text holds: control characters are dropped where a file is read
 
@@ -19,7 +19,6 @@ _GAP, _ENDS = re.compile(r"\S(?:\t| {3,})\S|\| "), ".!?:;\u061f\u3002"
 _BROKEN = re.compile(r"([^\W\d_]+)-\Z")
 _WITHIN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
 _BEGINS = re.compile(r"[^\W\d_]+")
-_FENCED = re.compile(r"(^ {0,3}(?:```|~~~).*?(?:^ {0,3}(?:```|~~~)[ \t]*$|\Z))", re.MULTILINE | re.DOTALL)
 # Strong words end within 400 characters: a line of marks that nothing closes would be searched to its end for each.
 _MARKS = re.compile(
     r"(?P<heading>^ {0,3}#{1,6}(?:[ \t]+|$))"
@@ -32,7 +31,7 @@ _MARKS = re.compile(
 
 def as_shown(kind: str) -> Callable[[str], str]:
     """For the text of a page of this kind of document: the same, with `GONE` in place of what is left out."""
-    if kind in ("md", "ipynb"):
+    if kind in MARKDOWN:
         return unmarked
     if kind in AS_WRITTEN:
         return str
@@ -46,7 +45,7 @@ def without_gone(text: str) -> str:
 
 def passage(text: str, kind: str) -> str:
     """A few words out of such a page, as they are shown by themselves: with spaces for the ends of lines."""
-    if kind in ("md", "ipynb"):
+    if kind in MARKDOWN:
         return without_gone(unmarked(text)).replace("**", "")  # half a mark may be cut off
     text = text if kind in AS_WRITTEN else MARK.sub("", text)
     return _WITHIN.sub("-", text) if kind == "pdf" else text
@@ -78,7 +77,7 @@ def flowing(text: str) -> str:
 
 def unmarked(text: str) -> str:
     """The text of a Markdown section without the marks of headings and of emphasis; code stays as it is written."""
-    pieces = _FENCED.split(text)
+    pieces = FENCED.split(text)
     return "".join(piece if at % 2 else _MARKS.sub(_unmark, piece) for at, piece in enumerate(pieces))
 
 

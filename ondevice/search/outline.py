@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 AS_WRITTEN = ("txt", "csv", "jsonl", "srt", "rtf", "image")  # kinds of documents whose readers mark nothing
-_MARKDOWN = ("md", "ipynb")
-_FENCED = re.compile(r"^ {0,3}(```|~~~).*?(?:^ {0,3}\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+MARKDOWN = ("md", "ipynb")
+FENCED = re.compile(r"(^ {0,3}(?:```|~~~).*?(?:^ {0,3}(?:```|~~~)[ \t]*$|\Z))", re.MULTILINE | re.DOTALL)
+_LINE = re.compile(r"[^\n]*")
 MARK = re.compile(r"^#{2,7} (?=\S)", re.MULTILINE)  # of headings, but in Markdown
 _MARKDOWN_MARK = re.compile(r"^ {0,3}#{1,6}[ \t]+(?=\S)", re.MULTILINE)
 _ROMAN = r"(?=[lxvi]+\b)(?:x?l|l?x{0,3})(?:i[xv]|v?i{0,3})(?<=[lxvi])"
@@ -39,7 +40,8 @@ _SUMMARY = re.compile(  # of which text, too: a document with a heading "Report"
     re.IGNORECASE,
 )
 BY_NUMBER = re.compile(
-    rf"(?:\b({'|'.join(_LEVELS)}|abschnitt|clause)\s+|§\s*)(\d{{1,3}}(?:\.\d{{1,3}}){{0,3}}|{_ROMAN})\b", re.IGNORECASE
+    rf"(?:\b({'|'.join(_LEVELS)}|abschnitt|clause)(?:\s+|(?=\d))|§\s*)(\d{{1,3}}(?:\.\d{{1,3}}){{0,3}}|{_ROMAN})\b",
+    re.IGNORECASE,
 )
 _OWN_NUMBER = re.compile(
     rf"(?:({'|'.join(_LEVELS)})\s+)?(\d{{1,3}}(?:\.\d{{1,3}})*\b|{_ROMAN}(?=[.:)]|\Z))", re.IGNORECASE
@@ -70,14 +72,11 @@ def outline(texts: Sequence[str], kind: str) -> list[Heading]:
         texts: its pages; characters are counted through all of them.
         kind: of `Document.kind`.
     """
-    found: list[Heading] = []
-    start = 0
-    for index, text in enumerate(texts):
-        found += _marked(text, kind, index, start)
-        start += len(text)
-    if not found and kind not in _MARKDOWN:
+    found = [] if kind in AS_WRITTEN else list(_marked(texts, is_markdown=kind in MARKDOWN))
+    if not found and kind not in MARKDOWN:
         found = list(_called("".join(texts), texts, is_paged=kind not in AS_WRITTEN))
-    sizes = [after.start - one.start - len(one.title) for one, after in pairwise([*found, Heading("", 0, 0, start)])]
+    end = Heading("", 0, 0, sum(map(len, texts)))
+    sizes = [after.start - one.start - len(one.title) for one, after in pairwise([*found, end])]
     keys = [own[0].lower() if (own := _OWN_NUMBER.match(one.title)) else _name(one.title) for one in found]
     longest: dict[str, int] = {}
     for key, size in zip(keys, sizes, strict=True):
@@ -85,14 +84,10 @@ def outline(texts: Sequence[str], kind: str) -> list[Heading]:
     return [one for one, key, size in zip(found, keys, sizes, strict=True) if size > _SHORT or size == longest[key]]
 
 
-def section_of(headings: Sequence[Heading], at: int, end: int) -> tuple[int, int]:
-    """Characters [start, stop) from a heading to the next one of its level or of a higher one."""
-    one = headings[at]
-    return one.start, next((after.start for after in headings[at + 1 :] if after.level <= one.level), end)
-
-
 def section_called(question: str, headings: Sequence[Heading], end: int, *, is_whole: bool) -> tuple[int, int]:
     """Characters [start, stop) of the section that a question names by number or title; as many as none if it does not.
+
+    It ends where the next heading of its level or of a higher one begins.
 
     Args:
         end: of the text.
@@ -105,25 +100,35 @@ def section_called(question: str, headings: Sequence[Heading], end: int, *, is_w
     elif (names_one := _NAMES_ONE.search(question)) or is_whole:
         words = f" {_words(question if names_one else _SUMMARY.sub('', question))} "
         named = [(len(name), at) for at, one in enumerate(headings) if f" {(name := _name(one.title))} " in words]
-        found = [at for length, at in named if 2 < length == max(named)[0]]
-    sections = [section_of(headings, at, end) for at in found]
+        longest = max(named, default=(0, 0))[0]
+        found = [at for length, at in named if 2 < length == longest]
+    stops = (next((one.start for one in headings[at + 1 :] if one.level <= headings[at].level), end) for at in found)
+    sections = [(headings[at].start, stop) for at, stop in zip(found, stops, strict=True)]
     return max(sections, key=lambda section: section[1] - section[0], default=(0, 0))
 
 
-def heading_before(headings: Sequence[Heading], character: int) -> str:
-    """The title of the last heading before a character; "" if none is, or one begins there."""
-    at = bisect_left(headings, character, key=lambda one: one.start)
-    return "" if at == 0 or (at < len(headings) and headings[at].start == character) else headings[at - 1].title
+def heading_at(headings: Sequence[Heading], character: int) -> Heading | None:
+    """The last heading that begins at or before a character; None if none does."""
+    at = bisect_right(headings, character, key=lambda one: one.start)
+    return headings[at - 1] if at else None
 
 
-def _marked(text: str, kind: str, index: int, start: int) -> Iterator[Heading]:
-    if kind in AS_WRITTEN:
-        return
-    if kind in _MARKDOWN:
-        text = _FENCED.sub(lambda code: " " * len(code[0]), text)
-    for mark in (_MARKDOWN_MARK if kind in _MARKDOWN else MARK).finditer(text):
-        title = text[mark.end() :].partition("\n")[0].rstrip(" \t#")
-        yield Heading(title, mark[0].count("#") - (kind not in _MARKDOWN), index, start + mark.start())
+def matches(pattern: re.Pattern[str], texts: Sequence[str]) -> Iterator[tuple[int, re.Match[str], int]]:
+    """Page, match, and its first character in all of the text, for each place where a pattern matches."""
+    start = 0
+    for index, text in enumerate(texts):
+        for match in pattern.finditer(text):
+            yield index, match, start + match.start()
+        start += len(text)
+
+
+def _marked(texts: Sequence[str], *, is_markdown: bool) -> Iterator[Heading]:
+    if is_markdown:
+        texts = [FENCED.sub(lambda code: " " * len(code[0]), text) for text in texts]
+    for index, mark, start in matches(_MARKDOWN_MARK if is_markdown else MARK, texts):
+        line = _LINE.match(mark.string, mark.end())
+        title = line[0].rstrip(" \t#") if line else ""
+        yield Heading(title, mark[0].count("#") - (not is_markdown), index, start)
 
 
 def _called(text: str, texts: Sequence[str], *, is_paged: bool) -> Iterator[Heading]:

@@ -38,8 +38,8 @@ _CAPTION = re.compile(r"^(?:table|tabelle)\s+(\w{1,4}(?:\.\d+)?)[.:]", re.MULTIL
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 _TEXT = r"(?:document|text|paper|book|article|report|contract|story|novel|file|letter|manual|page|chapter|section|it)"
 _OF_ITSELF = re.compile(
-    rf"\b(?:title|authors?) of (?:this|the) {_TEXT}\b|\bwer hat (?:das|dies|diesen|dieses|den) \w+ geschrieben\b"
-    rf"|\bwho (?:wrote|are the authors of|is the author of) (?:this|the) {_TEXT}\b",
+    rf"\b(?:(?:title|authors?) of|who wrote) (?:this {_TEXT}\b|the {_TEXT}\s*[?.!]*\Z)"
+    r"|\bwer hat (?:das|dies|diesen|dieses|den) \w+ geschrieben\b",
     re.IGNORECASE,
 )
 _WHOLE = re.compile(

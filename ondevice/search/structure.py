@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 
-from ondevice.search.outline import Heading
+from ondevice.search.outline import Heading, heading_at, matches
 
 _KIND = r"(heading|section|chapter|part|book)"
 _KINDS = {
@@ -96,12 +94,10 @@ def _with_words(words: str, texts: Sequence[str], headings: Sequence[Heading], p
     """The sections in which some words stand, in the order of the document."""
     phrase = r"\s+".join(map(re.escape, words.split()))
     pattern = re.compile(rf"(?<!\w){phrase}(?!\w)", re.IGNORECASE)
-    starts, found = [0, *accumulate(map(len, texts))], dict[str, str]()
-    for index, text in enumerate(texts):
-        for match in pattern.finditer(text):
-            at = bisect_right(headings, starts[index] + match.start(), key=lambda one: one.start) - 1
-            title = headings[at].title if at >= 0 else "the beginning"
-            found.setdefault(title, page(index))
+    found: dict[str, str] = {}
+    for index, _, start in matches(pattern, texts):
+        heading = heading_at(headings, start)
+        found.setdefault(heading.title if heading else "the beginning", page(index))
     if not found:
         return ""
     places = [f"\u201c{title}\u201d ({where})" for title, where in [*found.items()][:_MOST]]

@@ -18,7 +18,7 @@ from ondevice.events import TokensRecalled
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import PROMPT
 from ondevice.search.bm25 import BM25
-from ondevice.search.outline import heading_before, section_called
+from ondevice.search.outline import heading_at, section_called
 from ondevice.search.passages import Bounds, Passages, with_another
 from ondevice.search.places import NUMBERED, asks_for_whole, end_named, pages_named, section_named
 from ondevice.search.second_look import names_beside
@@ -183,7 +183,9 @@ class Rereading:
         tokens, text = self._tokens, "" if is_first else _BETWEEN
         unit = tokens.document.unit
         page = f"{unit.capitalize()} {tokens.page_of(token)}" if unit in NUMBERED else ""
-        title = heading_before(tokens.headings, int(self._spans[token, 0]))[:_TITLE_CHARS]
+        character = int(self._spans[token, 0])
+        above = heading_at(tokens.headings, character)
+        title = above.title[:_TITLE_CHARS] if above is not None and above.start < character else ""
         if page or title:
             text += ", ".join(filter(None, (page, title))) + ":\n"
         return self._plan.loaded.tokenizer.encode(text)[0]

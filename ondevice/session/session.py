@@ -273,9 +273,10 @@ class Session:
 
     def searches(self, question: str, generation: GenerationConfig) -> bool:
         """True if a question is answered from passages that a search finds, or the outline: they need not be read."""
+        if self._from_outline(question):
+            return True
         found = self._passages(question, generation)
-        is_found = bool(found) and (not may_attend(self.context) or self._names_place(question))
-        return is_found or bool(self._from_outline(question))
+        return bool(found) and (not may_attend(self.context) or self._names_place(question))
 
     def _from_outline(self, question: str) -> str:
         """The answer that the headings of the document give by themselves; "" if they give none."""

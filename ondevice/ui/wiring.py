@@ -112,10 +112,9 @@ def wire(
     show(parts["header"].cancel_download, models.cancel)
     used = run(parts["header"].use_model, models.use, data=["name"])
 
-    for ready in (*opened, used) if reads_at_once else ():
-        run(ready.then, actions.read_opened, **waits)
-    if reads_at_once:
-        run(asked.then, actions.read_asked, **waits)
+    followed = [*((one, actions.read_opened) for one in (*opened, used)), (asked, actions.read_asked)]
+    for event, action in followed if reads_at_once else ():
+        run(event.then, action, **waits)
 
 
 class _Wires:

@@ -76,7 +76,9 @@ def test_short_bold_lines_are_headings_whose_numbers_say_their_level(tmp_path: P
     assert headings(second) == ["### Thanks"]
 
 
-@pytest.mark.parametrize(("name", "level"), [("heading 2", "###"), ("Title", "##"), ("Normal", "")])
+@pytest.mark.parametrize(
+    ("name", "level"), [("heading 2", "###"), ("heading 8", "#######"), ("Title", "##"), ("Normal", "")]
+)
 def test_headings_of_word_have_the_level_of_their_style(tmp_path: Path, name: str, level: str) -> None:
     names = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
     styles = f'<w:styles {names}><w:style w:styleId="own"><w:name w:val="{name}"/></w:style></w:styles>'
@@ -86,8 +88,8 @@ def test_headings_of_word_have_the_level_of_their_style(tmp_path: Path, name: st
 
 
 def test_headings_of_opendocument_have_their_level(tmp_path: Path) -> None:
-    path = make_odt(tmp_path / "a.odt", '<text:h text:outline-level="3">Sails</text:h><text:p>Two.</text:p>')
-    assert texts(path) == ["#### Sails\n\nTwo.\n\n"]
+    body = '<text:h text:outline-level="3">Sails</text:h><text:h text:outline-level="x">Two</text:h><text:p>a</text:p>'
+    assert texts(make_odt(tmp_path / "a.odt", body)) == ["#### Sails\n\n## Two\n\na\n\n"]
 
 
 def test_marks_are_not_shown_where_they_are_ours() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ondevice.search.outline import Heading, headed, heading_before, outline, section_called
+from ondevice.search.outline import Heading, headed, heading_at, outline, section_called
 from ondevice.search.places import asks_for_whole
 
 PROSE = "The harbour lay still that morning, and nobody spoke of the ferry. " * 3
@@ -93,12 +93,8 @@ def test_a_document_that_is_asked_for_by_its_kind_is_no_section() -> None:
     assert section("Summarise the section Report", texts).startswith("## Report")
 
 
-def test_the_heading_before_a_passage() -> None:
+def test_the_heading_at_a_place() -> None:
     headings = outline(PAPER, "pdf")
-    assert [heading_before(headings, at) for at in (0, 5, 30, 41, 45)] == [
-        "",
-        "Ferries",
-        "1 Introduction",
-        "",
-        "2 Data",
-    ]
+    found = [heading_at(headings, at) for at in (0, 5, 30, 41, 45)]
+    assert [one and one.title for one in found] == ["Ferries", "Ferries", "1 Introduction", "2 Data", "2 Data"]
+    assert heading_at([], 5) is None

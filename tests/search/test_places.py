@@ -76,6 +76,7 @@ def test_the_end_is_the_last_lines(question: str) -> None:
         assert (start, stop) == (0, text.index("\n", 800) + 1)
     assert end_named("Who wrote this letter to the king?", text) != (0, 0)
     assert end_named("Who wrote the song?", text) == (0, 0)
+    assert end_named("What is the title of the book that she reads?", text) == (0, 0)
     assert text[stop - 1] == "\n"
     assert end_named("When was the last ship seen?", text) == (0, 0)
     assert end_named(question, "Only this.") == (0, 10)

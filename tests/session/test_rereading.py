@@ -471,3 +471,5 @@ def test_a_section_is_named_by_its_title_and_stands_before_what_is_read_of_it() 
     first = text.index("Keeper 45 ")
     heading = session._again._heading(first, is_first=True)
     assert session.context.loaded.tokenizer.decode(heading.tolist()) == "Page 2, The Third Watch:\n"
+    begins = session._again._heading(text.index("## The Third"), is_first=True)
+    assert session.context.loaded.tokenizer.decode(begins.tolist()) == "Page 2:\n", "it says its heading itself"

@@ -16,7 +16,7 @@ from ondevice.documents.formats.layout import ordinal
 
 OFF = frozenset({"0", "false", "off", "none"})
 _LOOKS = frozenset({"vanish", "strike", "dstrike", "vertAlign", "pageBreakBefore"})
-_HEADING_STYLE = re.compile(r"(?:heading|title)(?: ([1-6]))?")
+_HEADING_STYLE = re.compile(r"(?:heading|title)(?: ([1-9]))?")
 _PLACE = re.compile(r"%([1-9])")
 _MAX_BASES = 20
 _NONE = Element("none")
@@ -64,7 +64,7 @@ class Styles:
             return {}
         said = self._look(value(style, "basedOn"), depth + 1) | look(child(style, "rPr")) | look(child(style, "pPr"))
         found = _HEADING_STYLE.match(value(style, "name").lower())
-        return said | ({"heading": f"h{found[1] or 1}"} if found else {})
+        return said | ({"heading": f"h{min(int(found[1] or 1), 6)}"} if found else {})
 
 
 class Numbering:

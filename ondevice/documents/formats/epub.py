@@ -22,6 +22,7 @@ from ondevice.documents.formats.sections import Block, Section, front_matter
 from ondevice.documents.types import Page
 from ondevice.documents.worker.limits import MAX_PAGES
 from ondevice.errors import DocumentError, DocumentTooLarge, UnsupportedDocument
+from ondevice.search.outline import headed
 
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
@@ -30,7 +31,8 @@ _CONTENTS_TYPE = "application/x-dtbncx+xml"
 # These only hide fonts from copying; the text is open.
 _FONT_OBFUSCATION = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 # Kinds of entries in tables of contents: names of chapters, printed pages.
-_CONTENTS = {"navPoint": "## {}\n\n", "toc": "## {}\n\n", "pageTarget": "[page {}]\n", "page-list": "[page {}]\n"}
+_CHAPTER, _PRINTED = f"{headed('{}', 1)}\n\n", "[page {}]\n"
+_CONTENTS = {"navPoint": _CHAPTER, "toc": _CHAPTER, "pageTarget": _PRINTED, "page-list": _PRINTED}
 _ABOUT = {"title": "Title", "creator": "Author", "date": "Date"}
 _DRAWING = re.compile(rb"<(?:img|image|svg)[\s/>]", re.IGNORECASE)
 _RESAVE_FIX = "Convert it with Calibre or another program, then open the result."

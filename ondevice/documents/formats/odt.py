@@ -64,7 +64,8 @@ class _Walk:
             name = tag(child)
             if name in ("p", "h"):
                 if text := self._text(child, depth + 1).strip():
-                    level = int(attribute(child, "outline-level") or 1) if name == "h" else 0
+                    said = attribute(child, "outline-level")
+                    level = (int(said) if said.isdecimal() else 1) if name == "h" else 0
                     yield Block((headed(text, level) if level else text) + "\n\n", is_heading=level > 0)
             elif name == "list":
                 yield from self._items(child, "", depth + 1)

@@ -115,8 +115,7 @@ def _head_again(blocks: list[Block], memory: Memory) -> str:
 
 def title_words(text: str) -> str:
     """The words of a title without its number, by which it is found again on its page."""
-    words = _NUMBERED.sub("", text).casefold() if _NUMBERED.sub("", text).strip() else text.casefold()
-    return "".join(character for character in words if character.isalnum())
+    return "".join(filter(str.isalnum, (_NUMBERED.sub("", text).strip() or text).casefold()))
 
 
 def marked(lines: list[str], titles: dict[str, int]) -> list[str]:
@@ -130,11 +129,10 @@ def marked(lines: list[str], titles: dict[str, int]) -> list[str]:
     while start < len(lines):
         several = lines[start : start + _MOST_TITLE_LINES] if titles else []
         joined = list(accumulate(several, lambda text, line: f"{text} {line}"))
-        at = next((at for at in range(len(joined), 0, -1) if title_words(joined[at - 1]) in titles), 0)
-        found.append(
-            headed(" ".join(joined[at - 1].split()), titles[title_words(joined[at - 1])]) if at else lines[start]
-        )
-        start += at or 1
+        levels = [titles.get(title_words(text), 0) for text in joined]
+        at = max((at for at, level in enumerate(levels) if level), default=-1)
+        found.append(lines[start] if at < 0 else headed(" ".join(joined[at].split()), levels[at]))
+        start += max(at, 0) + 1
     return found
 
 
