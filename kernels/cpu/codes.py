@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llvmlite import ir
-from numba.core import cgutils
+from numba.core import cgutils, types
 from ondevice.kernels.cpu.vectors import (
     F32,
     I32,
@@ -12,13 +12,16 @@ from ondevice.kernels.cpu.vectors import (
     INT8,
     INT8_INT4,
     LANES,
+    LINE_BYTES,
     advanced,
+    constant,
     fma,
     kernel_part,
     load,
     load_codes,
     load_halves,
     pointer_to,
+    prefetch,
     splat,
     store,
 )
@@ -36,6 +39,7 @@ def widen_keys(
     offsets: ir.Value,
     gains: ir.Value,
     places: ir.Value,
+    base: ir.Value,
     cosines: ir.Value,
     sines: ir.Value,
     num_slots: ir.Value,
@@ -43,7 +47,7 @@ def widen_keys(
     head_dim: int,
     kind: int,
 ) -> None:
-    """out[slot] = RoPE(offsets + gains * wide codes[slot]) at places[slot], float32; all of a key turns.
+    """out[slot] = RoPE(offsets + gains * wide codes[slot]) at places[slot] - base, float32; all of a key turns.
 
     Strides are in bytes; cosines and sines have rows of head_dim float32.
     """
@@ -52,7 +56,7 @@ def widen_keys(
     row = ir.Constant(I64, 4 * head_dim)
     with cgutils.for_range(b, num_slots) as loop:
         wide = _Vector(b, codes, stride, scales, loop.index, head_dim, INT8 if kind == INT8_INT4 else kind)
-        place = b.sext(_number(b, places, loop.index, I32), I64)
+        place = b.sub(b.sext(_number(b, places, loop.index, I32), I64), base)
         angle = b.mul(place, row)
         to, cos, sin = b.add(out, b.mul(loop.index, row)), b.add(cosines, angle), b.add(sines, angle)
         for at, lanes in chunks:
@@ -64,6 +68,57 @@ def widen_keys(
             turn, slide = load(b, cos, 4 * at, lanes), load(b, sin, 4 * (half + at), lanes)
             store(b, b.fsub(b.fmul(first, turn), b.fmul(second, slide)), to, 4 * at, lanes)
             store(b, fma(b, first, slide, b.fmul(second, turn)), to, 4 * (half + at), lanes)
+
+
+@kernel_part(result=types.int64)
+def lowest(b: ir.IRBuilder, places: ir.Value, num_slots: ir.Value) -> ir.Value:
+    """The smallest of some int32 numbers."""
+    state = cgutils.alloca_once(b, I32)
+    b.store(_number(b, places, ir.Constant(I64, 0), I32), state)
+    with cgutils.for_range(b, num_slots) as loop:
+        place, least = _number(b, places, loop.index, I32), b.load(state)
+        b.store(b.select(b.icmp_signed("<", place, least), place, least), state)
+    return b.sext(b.load(state), I64)
+
+
+@kernel_part()
+def fetch_lines(b: ir.IRBuilder, address: ir.Value, num_bytes: ir.Value) -> None:
+    """Have so many bytes on their way."""
+    num_lines = b.sdiv(b.add(num_bytes, ir.Constant(I64, LINE_BYTES - 1)), ir.Constant(I64, LINE_BYTES))
+    with cgutils.for_range(b, num_lines) as loop:
+        prefetch(b, advanced(b, address, LINE_BYTES, loop.index), 0, LINE_BYTES)
+
+
+@kernel_part(num_literals=1)
+def turn_back(
+    b: ir.IRBuilder,
+    query: ir.Value,
+    cosines: ir.Value,
+    sines: ir.Value,
+    base: ir.Value,
+    num_rows: ir.Value,
+    out: ir.Value,
+    head_dim: int,
+) -> None:
+    """out[row] = query[row] turned back by the angles of `base`: what keys are turned by from there has the same score.
+
+    So a block of neighbours needs as many rows of the tables as it has slots, the same ones as every other block. Where
+    tables hold cosines and sines times a number, the keys bring it along.
+    """
+    half = head_dim // 2
+    row_bytes = ir.Constant(I64, 4 * head_dim)
+    angle = b.mul(base, row_bytes)
+    cos, sin = b.add(cosines, angle), b.add(sines, angle)
+    for at in range(0, half, LANES):
+        lanes = min(LANES, half - at)
+        # At 0 the cosine is 1.
+        share = b.fdiv(constant(1.0), load(b, cosines, 4 * at, lanes))
+        turn, slide = b.fmul(load(b, cos, 4 * at, lanes), share), b.fmul(load(b, sin, 4 * (half + at), lanes), share)
+        with cgutils.for_range(b, num_rows) as loop:
+            row, to = (b.add(start, b.mul(loop.index, row_bytes)) for start in (query, out))
+            first, second = load(b, row, 4 * at, lanes), load(b, row, 4 * (half + at), lanes)
+            store(b, fma(b, first, turn, b.fmul(second, slide)), to, 4 * at, lanes)
+            store(b, b.fsub(b.fmul(second, turn), b.fmul(first, slide)), to, 4 * (half + at), lanes)
 
 
 @kernel_part(num_literals=2)

@@ -89,10 +89,13 @@ def _run(
     # Shared by the threads: two counters, then those of each head and its softmax so far; then scratch of each thread.
     row_lanes, row_bytes = 4 * LANES * -(-num_rows // LANES), 4 * LANES * -(-block_size // LANES)
     head_bytes = in_lines(2 * LINE_BYTES + 3 * row_lanes)
-    thread_bytes = num_rows * (row_bytes + vector_bytes.py_func(head_dim)) + 4 * row_lanes + LINE_BYTES
-    thread_bytes = in_lines(thread_bytes + (4 * head_dim * block_size if kind >= INT8 else 0))
-    memory_bytes = 2 * LINE_BYTES + batch * num_kv_heads * head_bytes + num_threads * thread_bytes
-    memory = torch.zeros(memory_bytes, dtype=torch.uint8)
+    row_of_out = vector_bytes.py_func(head_dim)
+    thread_bytes = num_rows * (row_bytes + row_of_out) + 4 * row_lanes + LINE_BYTES
+    thread_bytes = in_lines(thread_bytes + (num_rows * row_of_out + 4 * head_dim * block_size if kind >= INT8 else 0))
+    shared_bytes = 2 * LINE_BYTES + batch * num_kv_heads * head_bytes
+    memory = torch.empty(shared_bytes + num_threads * thread_bytes, dtype=torch.uint8)
+    # Not the scratch: torch would fill so much in threads of its own, which go on spinning beside the helpers.
+    memory[:shared_bytes].zero_()
     # One look-up: what it takes counts where there is little to read.
     limits = None if termination is None else _limits(termination, num_kv_heads)
     size = keys.element_size()

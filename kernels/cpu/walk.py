@@ -18,7 +18,7 @@ import numpy as np
 from numba import carray, literally
 from ondevice.kernels.cpu import codes, counters, merging, tiles, vectors
 from ondevice.kernels.cpu.building import built, jit, last_change
-from ondevice.kernels.cpu.codes import widen_keys, widen_values
+from ondevice.kernels.cpu.codes import fetch_lines, lowest, turn_back, widen_keys, widen_values
 from ondevice.kernels.cpu.counters import draw, look_at, read_integer, set_to, wait_for, write_integer, write_number
 from ondevice.kernels.cpu.merging import allows_any, merge_and_watch, merge_rows, merge_totals
 from ondevice.kernels.cpu.tiles import hide_from, scores_of_tile, soften, weigh
@@ -160,18 +160,27 @@ def _read_block(
     scores = scratch + 4 * row_lanes
     out = scores + num_rows * row_bytes
     scale = call.scale
-    value_codes, wide = values, out + num_rows * vector_bytes(head_dim) + LINE_BYTES
+    value_codes, turned = values, out + num_rows * vector_bytes(head_dim) + LINE_BYTES
+    wide = turned + num_rows * vector_bytes(head_dim)
     if kind >= INT8:
+        key_scales = call.key_scales + row * call.key_scales_batch + kv_head * call.key_scales_head
+        value_scales = call.value_scales + row * call.value_scales_batch + kv_head * call.value_scales_head
+        places = call.places + row * call.places_batch + kv_head * call.places_head
+        ahead = min(next_block * block_size, num_slots - num_here)
+        fetch_lines(key_scales + ahead * call.key_scale_bytes, num_here * call.key_scale_bytes)
+        fetch_lines(value_scales + ahead * call.value_scale_bytes, num_here * call.value_scale_bytes)
+        fetch_lines(places + 4 * ahead, 4 * num_here)
+        base = lowest(places + 4 * start, num_here)
+        turn_back(query, call.cosines, call.sines, base, num_rows, turned, head_dim)
+        query = turned
         widen_keys(
             keys,
             key_stride,
-            call.key_scales
-            + row * call.key_scales_batch
-            + kv_head * call.key_scales_head
-            + start * call.key_scale_bytes,
+            key_scales + start * call.key_scale_bytes,
             call.offsets + 4 * head_dim * kv_head,
             call.gains + 4 * head_dim * kv_head,
-            call.places + row * call.places_batch + kv_head * call.places_head + 4 * start,
+            places + 4 * start,
+            base,
             call.cosines,
             call.sines,
             num_here,
@@ -204,12 +213,7 @@ def _read_block(
     for at in range(num_rows):
         soften(scores + row_bytes * at, num_tiles, maxima + 4 * at, totals + 4 * at)
     if kind >= INT8:
-        scales = (
-            call.value_scales
-            + row * call.value_scales_batch
-            + kv_head * call.value_scales_head
-            + start * call.value_scale_bytes
-        )
+        scales = value_scales + start * call.value_scale_bytes
         widen_values(value_codes, value_stride, scales, num_here, wide, head_dim, kind)
         values, value_stride, key_stride = wide, 4 * head_dim, call.key_stride
     for at in range(0, num_rows, TILE_ROWS):
