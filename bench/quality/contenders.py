@@ -203,7 +203,9 @@ def config_of(engine: Engine, name: str, given: EngineConfig, budget: int) -> En
     config = contender.config(given, budget)
     if contender.in_bytes_of is None:
         return config
-    own = engine.decoder.slot_bytes(config.pot.key_rotation, config.pot.kv_dtype)
+    kv_dtype = config.pot.kv_dtype
+    assert kv_dtype != "auto", "a budget of bytes is that of a type"
+    own = engine.decoder.slot_bytes(config.pot.key_rotation, kv_dtype)
     return contender.config(given, budget * _slot_bytes(engine, given, contender.in_bytes_of) // own)
 
 

@@ -18,6 +18,6 @@ from ondevice.config.engine import (
 from ondevice.config.generation import ConversationConfig, GenerationConfig
 from ondevice.config.methods import ArtConfig, SlimConfig, SlimLayer, SpecConfig, TierConfig
 from ondevice.config.policies import DECODE_POLICIES, POLICIES, DecodePolicy, Policy, SlotShares
-from ondevice.config.pot import CATALYSTS_WITH_WORDS, KeyRotation, KvDtype, PotConfig
+from ondevice.config.pot import CATALYSTS_WITH_WORDS, KeyRotation, KvChoice, KvDtype, PotConfig
 from ondevice.config.preset import PRESETS, settled
 from ondevice.config.setting import Setting, by_key, settings_of, value_of, with_values

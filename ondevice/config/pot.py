@@ -13,6 +13,7 @@ CatalystKind = Literal["general", "question", "text"]
 KeyRotation = Literal["stored", "half-cache", "on-read"]
 ContextReset = Literal["always", "late"]
 KvDtype = Literal["model", "int8", "k8v4", "int4"]
+KvChoice = Literal["auto", "model", "int8", "k8v4", "int4"]
 SlotSharing = Literal["auto", "even", "by-head"]
 
 CATALYSTS_WITH_WORDS: tuple[CatalystKind, ...] = ("question", "text")  # those that take `catalyst_text`
@@ -35,8 +36,8 @@ class PotConfig:
 
     # fmt: off
     capacity: int = setting(  # |M|; allocated once
-        0, "Slots per layer and head; auto: all of the text while {engine.memory} holds it, else 4096, or as many "
-        "quantised ones as take the same bytes, or fewer.", option="--capacity",
+        0, "Slots per layer and head; auto: all of the text while {engine.memory} holds it, else 4096, with "
+        "4 bits as many as take the same bytes in full precision, or fewer.", option="--capacity",
         zero="auto", api="capacity", label="Slots in the pot",
         form=Control(1, "Tokens a layer. Default {default}: as many as the text needs while it fits. Each takes "
                         "{slot_size}. 0 is auto.", low=0),
@@ -90,16 +91,16 @@ class PotConfig:
         check=at_least(0, "tokens"))
     decode_policy: str = setting(
         "question", "What an answer overwrites once the reserve is used up.", answers=True, among=DECODE_POLICIES)
-    kv_dtype: KvDtype = setting(  # quantised, nothing is kept beside keys and values: they are rotated as they are read
-        "model", "Type of keys and values: that of the model, or quantised to 8 bits, of which two to five times as "
-        "many fit into the same bytes; to 4 bits, of which half as many again; or k8v4: keys of 8 bits, which "
-        "decide what is found, and values of 4.",
+    kv_dtype: KvChoice = setting(  # quantised, nothing is kept beside: keys are rotated as they are read
+        "auto", "Type of keys and values: that of the model, or quantised to 8 bits, which take a fifth to a half of "
+        "the bytes; to 4 bits, of which half as many again fit; or k8v4: keys of 8 bits, which decide what is found, "
+        "and values of 4; auto: 8 bits on a CPU, where neither all is kept nor attention ends early.",
         option="--kv-dtype", api="kv_dtype", was=("pot_type",), label="Type of keys and values",
-        form=Control(20, "How exactly keys and values are kept. Default: {default}. Quantised to 8 bits, two to five "
-                         "times as many tokens fit into the same memory; to 4 bits half as many again, less exactly. "
+        form=Control(20, "How exactly keys and values are kept. Default: {default}: 8 bits on a CPU. They take a fifth "
+                         "to a half of the memory of full precision; 4 bits take less, and are less exact. "
                          "Takes effect at the next reading.",
-                     choices=(("Full precision", "model"), ("8 bits", "int8"), ("Keys 8 bits, values 4", "k8v4"),
-                              ("4 bits", "int4"))))
+                     choices=(("Automatic", "auto"), ("Full precision", "model"), ("8 bits", "int8"),
+                              ("Keys 8 bits, values 4", "k8v4"), ("4 bits", "int4"))))
     key_rotation: KeyRotation = setting(  # rotated, EQUIP's rotated halves, or nothing: a third less memory, slower
         "stored", "What is kept so that keys need no rotation at every step.", answers=True)
     # fmt: on

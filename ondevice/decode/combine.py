@@ -32,7 +32,9 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
     wants_art, wants_host = config.art.enabled, config.tier.budget_bytes > 0
     is_windowed = any(layer.sliding_window is not None for layer in model.layers)
     is_on_gpu = model.device.type != "cpu"
-    reads_codes = wants_art and not is_on_gpu and config.pot.kv_dtype != "model" and not decoder.ends_early_in_codes
+    reads_codes = (
+        wants_art and not is_on_gpu and config.pot.kv_dtype not in ("auto", "model") and not decoder.ends_early_in_codes
+    )
     is_suited = config.pot.key_rotation != "on-read" and model.attention_softcap is None
     ends_early = wants_art and not is_on_gpu and not reads_codes and is_suited
     # A pot that evicts nothing can get back what pruning kept from the deeper layers.

@@ -81,8 +81,9 @@ class Decoder:
 
     @property
     def ends_early_in_codes(self) -> bool:
-        """True if attention of one token to a quantised pot can end early."""
-        query = torch.empty(0, self.parts.head_dim, dtype=self.dtype, device=self.device)
+        """True if attention of one token to a quantised pot can end early; of a model without weights, if on a CPU."""
+        device = "cpu" if self.device.type == "meta" else self.device
+        query = torch.empty(0, self.parts.head_dim, dtype=self.dtype, device=device)
         return ends_early(query, self._rotary.dim)
 
     def _graph(self) -> TokenGraph | None:

@@ -37,7 +37,12 @@ class Calibration:
 
 
 def calibration_config(config: EngineConfig) -> EngineConfig:
-    """The settings with which a text is read to choose thresholds: those given, but without a chat template."""
+    """The settings with which a text is read to choose thresholds: those given, but without a chat template.
+
+    As with `--art`, keys and values of no given type have that of the model.
+    """
+    if config.pot.kv_dtype == "auto":
+        config = replace(config, pot=replace(config.pot, kv_dtype="model"))
     return evenly(replace(config, generation=GenerationConfig(max_new_tokens=1, chat=False, num_sources=0)))
 
 

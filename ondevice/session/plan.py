@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ondevice.config import EngineConfig, SlimConfig, SlimLayer, SlotShares, SpecConfig, TierConfig
+import torch
+
+from ondevice.config import EngineConfig, KvDtype, SlimConfig, SlimLayer, SlotShares, SpecConfig, TierConfig
 from ondevice.context import UNTIL_END, Context
 from ondevice.decode.combine import suited
 from ondevice.errors import PotError
@@ -62,15 +64,29 @@ class Plan:
 
     @property
     def usual_capacity(self) -> int:
-        """Slots of a pot that a text does not fit into: quantised, as many as take the bytes of the usual ones."""
-        pot = self.config.pot
-        in_model, own = (self.decoder.slot_bytes(pot.key_rotation, kind) for kind in ("model", pot.kv_dtype))
-        return pot.usual_capacity * in_model // own
+        """Slots of a pot that a text does not fit into: with 4 bits, as many as take the bytes of the usual ones in the
+        model's type."""
+        pot, kv_dtype = self.config.pot, self.kv_dtype
+        if kv_dtype in ("model", "int8"):
+            return pot.usual_capacity
+        return pot.usual_capacity * self.decoder.slot_bytes(pot.key_rotation) // self.slot_bytes
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of a slot, of all layers and heads."""
+        return self.decoder.slot_bytes(self.config.pot.key_rotation, self.kv_dtype)
+
+    @property
+    def kv_dtype(self) -> KvDtype:
+        """The type of keys and values; `make_plan` has settled it."""
+        kv_dtype = self.config.pot.kv_dtype
+        assert kv_dtype != "auto"
+        return kv_dtype
 
     def shape(self, capacity: int, capacities: tuple[int, ...] | None = None) -> PotShape:
         pot = self.config.pot
         return self.decoder.pot_shape(
-            capacity, key_rotation=pot.key_rotation, capacities=capacities, kv_dtype=pot.kv_dtype
+            capacity, key_rotation=pot.key_rotation, capacities=capacities, kv_dtype=self.kv_dtype
         )
 
     def new_context(self) -> Context:
@@ -102,7 +118,7 @@ class Plan:
     @property
     def must_measure_keys(self) -> bool:
         """True if the first pot measures what is usual for the keys of the model."""
-        is_coded = self.config.pot.kv_dtype != "model"
+        is_coded = self.kv_dtype != "model"
         return is_coded and known_frame(self.decoder, self.loaded.fingerprint) is None
 
     def must_measure(self, num_tokens: int | None) -> bool:
@@ -318,6 +334,7 @@ def make_plan(
 ) -> Plan:
     """The plan for these settings; `sizing.checked` says whether it can work."""
     config, refused = suited(config, decoder.parts)
+    config = replace(config, pot=replace(config.pot, kv_dtype=_kv_dtype(config, decoder)))
     chat = loaded.tokenizer.chat_parts(use_template=config.generation.chat, grounded=config.generation.grounded)
     return Plan(
         loaded=loaded,
@@ -331,3 +348,15 @@ def make_plan(
         refused=refused,
         limit_bytes=config.memory,
     )
+
+
+def _kv_dtype(config: EngineConfig, decoder: Decoder) -> KvDtype:
+    """The type of keys and values: the one given, else 8 bits if attention to them is as fast as to others."""
+    pot, parts = config.pot, decoder.parts
+    if pot.kv_dtype != "auto":
+        return pot.kv_dtype
+    is_masked = parts.attention_softcap is not None or any(layer.sliding_window is not None for layer in parts.layers)
+    is_exact = pot.method.keeps_all or pot.key_rotation != "stored" or config.art.enabled
+    # Without weights it is the type that says whether a model is for a CPU.
+    is_slower = decoder.dtype != torch.float32 or is_masked or not decoder.ends_early_in_codes
+    return "model" if is_exact or is_slower else "int8"

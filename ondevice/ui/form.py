@@ -145,11 +145,11 @@ def for_model(engine: Engine) -> dict[str, Any]:
 
 
 def _slot_size(engine: Engine) -> str:
-    return words.size(engine.decoder.slot_bytes()) if engine.has_model else "memory by the model"
+    return words.size(engine.plan().slot_bytes) if engine.has_model else "memory by the model"
 
 
 def _size_choices(engine: Engine) -> list[tuple[str, str]]:
-    size = engine.decoder.slot_bytes() if engine.has_model else 0
+    size = engine.plan().slot_bytes if engine.has_model else 0
     return [
         (f"{p.name}\n{words.count(p.capacity)}" + (f"\n{words.size(p.capacity * size)}" if size else ""), p.name)
         if p.capacity

@@ -248,11 +248,14 @@ def logits_of(model: Any, ids: torch.Tensor) -> torch.Tensor:
 
 
 def plain_config(**fields: Any) -> EngineConfig:
-    """Settings of an engine without a host tier, with heads that hold equally many tokens and with plain answers, where
-    `fields`, as those of `EngineConfig`, do not say otherwise."""
+    """Settings of an engine without a host tier, with heads that hold equally many tokens in the model's type and with
+    plain answers, where `fields`, as those of `EngineConfig`, do not say otherwise."""
     pot = fields.get("pot", PotConfig())
     if pot.slot_shares == "auto":
-        fields["pot"] = replace(pot, slot_shares="even")
+        pot = replace(pot, slot_shares="even")
+    if pot.kv_dtype == "auto":
+        pot = replace(pot, kv_dtype="model")
+    fields["pot"] = pot
     return EngineConfig(**{"tier": TierConfig(budget_bytes=0), "generation": plain_generation(), **fields})
 
 

@@ -29,7 +29,7 @@ GB, MB = 10**9, 10**6
 LOADED = tiny_loaded(max_positions=4096, chat_template=None)
 TEXT = "The lamp is lit at dusk by the keeper. "  # 39 tokens
 ANSWERS = GenerationConfig(max_new_tokens=8, num_sources=0, num_passage_tokens=128)
-POT = PotConfig(reserve=64, step_size=128)
+POT = PotConfig(reserve=64, step_size=128, kv_dtype="model")
 GIVEN = EngineConfig(memory=2 * MB, pot=POT, generation=ANSWERS)
 LIMIT = GIVEN.memory
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from ondevice.cli.options import PotOptions
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
 from ondevice.config.engine import READING
 from ondevice.config.setting import by_key
 from ondevice.documents import Document, Page
@@ -37,7 +38,8 @@ def read(one: Engine, times: int) -> Session:
 
 
 def test_a_text_that_fits_is_kept_whole_and_answered_as_from_a_full_cache() -> None:
-    session, full = read(engine(), 60), read(engine(pot=PotConfig(policy="full")), 60)
+    exact = PotConfig(kv_dtype="model")
+    session, full = read(engine(pot=exact), 60), read(engine(pot=PotConfig(policy="full")), 60)
     assert session.context.ledger.tokens_evicted == session.context.num_cycles == 0
     assert session.context.ledger.tokens_kept == 60 * 39
     assert not session.context.config.pot.needs_novelty, "what is never evicted needs no score"
@@ -71,7 +73,7 @@ def test_one_that_is_longer_than_the_window_has_a_pot_and_a_tier() -> None:
     ],
 )
 def test_sizes(num_tokens: int | None, free_bytes: int, capacity: int) -> None:
-    plan = engine().plan()
+    plan = engine(pot=PotConfig(kv_dtype="model")).plan()
     settled = sized(plan, num_tokens, int(free_bytes / 0.9) + 1)
     assert settled.config.pot.capacity == capacity
     assert document_bytes(settled, num_tokens) <= free_bytes
@@ -82,8 +84,8 @@ def test_sizes(num_tokens: int | None, free_bytes: int, capacity: int) -> None:
     assert bool(settled.config.tier.budget_bytes) == (not fits)
 
 
-@pytest.mark.parametrize("kv_dtype", ["int8", "k8v4", "int4"])
-def test_a_pot_in_codes_has_more_slots_in_the_bytes_of_the_usual_one(kv_dtype: str) -> None:
+@pytest.mark.parametrize("kv_dtype", ["k8v4", "int4"])
+def test_a_pot_in_four_bits_has_more_slots_in_the_bytes_of_the_usual_one(kv_dtype: str) -> None:
     loaded = tiny_loaded(max_positions=65_536, chat_template=None)
     usual, coded = (
         sized(Engine(loaded, EngineConfig(pot=PotConfig(kv_dtype=one))).plan(), 10**6, 10**12)  # type: ignore[arg-type]
@@ -93,6 +95,43 @@ def test_a_pot_in_codes_has_more_slots_in_the_bytes_of_the_usual_one(kv_dtype: s
     assert 0.99 < coded.pot_bytes(10**6) / usual.pot_bytes(10**6) <= 1.0
     given = replace(coded.config, pot=PotConfig(capacity=512, kv_dtype=kv_dtype))  # type: ignore[arg-type]
     assert sized(Engine(loaded, given).plan(), 10**6).config.pot.capacity == 512, "what is named is kept"
+
+
+@pytest.mark.parametrize(
+    ("changed", "kv_dtype"),
+    [
+        ({}, "int8"),
+        ({"pot": PotConfig(policy="full")}, "model"),  # a full cache is exact
+        ({"pot": PotConfig(key_rotation="half-cache")}, "model"),
+        ({"art": ArtConfig(enabled=True)}, "model"),
+        ({"pot": PotConfig(kv_dtype="model")}, "model"),
+        ({"pot": PotConfig(policy="full", kv_dtype="int8")}, "int8"),
+    ],
+)
+def test_keys_and_values_take_eight_bits_on_a_cpu_where_nothing_else_is_asked_for(
+    changed: dict[str, Any], kv_dtype: str
+) -> None:
+    assert engine(**changed).plan().kv_dtype == kv_dtype
+
+
+@pytest.mark.parametrize(("family", "kv_dtype"), [("qwen3", "int8"), ("gemma2", "model"), ("gemma3_text", "int8")])
+def test_models_that_cap_or_mask_attention_keep_their_type(family: str, kv_dtype: str) -> None:
+    assert Engine(tiny_loaded(family), EngineConfig()).plan().kv_dtype == kv_dtype
+
+
+def test_kernels_of_torch_alone_read_no_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELS_IMPL", "torch")
+    assert engine().plan().kv_dtype == "model"
+
+
+def test_eight_bits_have_the_usual_slots_in_less_memory() -> None:
+    loaded = tiny_loaded(max_positions=65_536, chat_template=None)
+    exact, usual = (
+        sized(Engine(loaded, EngineConfig(pot=PotConfig(kv_dtype=one))).plan(), 10**6, 10**12)  # type: ignore[arg-type]
+        for one in ("model", "auto")
+    )
+    assert usual.config.pot.capacity == exact.config.pot.capacity == 4096
+    assert usual.pot_bytes(10**6) < exact.pot_bytes(10**6) / 3
 
 
 def test_pruning_keeps_the_tier_for_what_it_drops() -> None:
