@@ -127,8 +127,9 @@ def _run(
 
 
 def prepare(num_rows: int, head_dim: int) -> None:
-    """Compile the kernel for float32; later processes find it in Numba's cache."""
-    compiled(num_rows, head_dim, FLOAT32)
+    """Compile the kernel for float32 and for 8 bits; later processes find it in Numba's cache."""
+    for kind in (FLOAT32, INT8):
+        compiled(num_rows, head_dim, kind)
 
 
 @lru_cache(maxsize=1024)

@@ -178,6 +178,8 @@ def test_a_later_process_compiles_nothing(tmp_path: Path) -> None:
     prepare = (
         "import torch\n"
         "from ondevice.kernels.attention import prepare_attention\n"
+        "from ondevice.kernels.coded_attention import coded_attention\n"
+        "from ondevice.kernels.codes import Coded, Frame, encode\n"
         "from ondevice.kernels.decode_attention import decode_attention\n"
         "from ondevice.kernels.packed import pack\n"
         "from ondevice.kernels.projection import prepare_packed, project\n"
@@ -186,7 +188,12 @@ def test_a_later_process_compiles_nothing(tmp_path: Path) -> None:
         "prepare_attention(2, 1, 16)\n"
     )
     use = (
-        "decode_attention(torch.ones(1, 2, 1, 16), torch.ones(1, 1, 9, 16), torch.ones(1, 1, 9, 16), scale=1.0)\n"
+        "query, slots = torch.ones(1, 2, 1, 16), torch.ones(1, 1, 9, 16)\n"
+        "decode_attention(query, slots, slots, scale=1.0)\n"
+        "(codes, scales), frame = encode(slots), Frame(torch.zeros(1, 16), torch.ones(1, 16))\n"
+        "coded = Coded(codes, codes, scales, scales, frame)\n"
+        "places, table = torch.zeros(1, 1, 9, dtype=torch.int32), torch.ones(9, 16)\n"
+        "coded_attention(query, coded, places, table, table, scale=1.0)\n"
         "project(torch.ones(1, 32), weight), project(torch.ones(99, 32), weight)\n"
     )
     kept = []
