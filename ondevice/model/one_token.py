@@ -22,6 +22,7 @@ from ondevice.kernels.projection import project
 from ondevice.model.families.parts import AttentionLayer, Linear, ModelParts
 from ondevice.model.rotary import Angles
 from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.next_slot import NextCodes, next_slots
 
 
 class DecodeAttention(Protocol):
@@ -114,9 +115,7 @@ class OneToken:
                 strict=True,
             )
         )
-        # Where heads differ in what they give up, every head has a slot of its own to write to.
-        is_shared = pot.victims is None or isinstance(pot.victims, slice)
-        slots = pot.next_slots() if is_shared and pot.rotated else None
+        slots = next_slots(pot)
         for index, layer in enumerate(self._layers):
             before_layer()
             self._normed_product(layer.input_norm, layer.qkv, self._qkv)
@@ -127,16 +126,20 @@ class OneToken:
             self._rotate(*angles.at(index, first))
             outs = []
             for number, (query, rotated_keys, keys_values) in zip(pot.shape.parts_of(index), parts, strict=True):
-                if slots is None:
+                slot, coded = None if slots is None else slots[number], None
+                if isinstance(slot, NextCodes):
+                    slot.write_(keys_values)
+                    coded, positions = slot.seen, slot.positions
+                elif slot is not None:
+                    slot.write_(keys_values, rotated_keys)
+                    seen_keys, seen_values = slot.seen_keys, slot.seen_values
+                else:
                     keys, values = keys_values
                     seen_keys, seen_values = pot.append_(number, keys, rotated_keys, values)
-                else:
-                    keys_values_slot, rotated_slot, seen_keys, seen_values = slots[number]
-                    keys_values_slot.copy_(keys_values)
-                    rotated_slot.copy_(rotated_keys)
-                if pot.is_coded:
-                    coded = pot.coded(number, seen_keys.shape[2])
-                    positions = pot.positions_with(number, (first + angles.offsets).to(torch.int32))
+                    if pot.is_coded:
+                        coded = pot.coded(number, seen_keys.shape[2])
+                        positions = pot.positions_with(number, (first + angles.offsets).to(torch.int32))
+                if coded is not None:
                     attend = attend_coded if decode_attention is None else decode_attention.attend_coded
                     table = angles.table(index, first)
                     outs.append(attend(number, query, coded, positions, table, self._scale).view(-1))

@@ -25,19 +25,6 @@ Victims = slice | list[Tensor | None]
 _GPU_PIECE, _CPU_PIECE = 128 << 20, 4 << 20  # bytes
 
 
-class NextSlot(NamedTuple):
-    """Views of one layer's storage: the slot for one more token, and what that token attends to.
-
-    `keys_values` (2, batch, num_kv_heads, 1, head_dim) before RoPE, `rotated` (batch, num_kv_heads, 1, head_dim) the
-    key after RoPE; `seen_keys` (after RoPE) and `seen_values` (batch, num_kv_heads, num_used, head_dim).
-    """
-
-    keys_values: Tensor
-    rotated: Tensor
-    seen_keys: Tensor
-    seen_values: Tensor
-
-
 class NewTokens(NamedTuple):
     """Document tokens of one KV head: what each buffer of the slots holds of them (n, ...), and origin (n,) int32."""
 
@@ -200,26 +187,6 @@ class MemoryPot:
         if victims is None:
             return torch.cat((slots, new), dim=-1)
         return replace_slots_(slots.clone(), victims, new)
-
-    def next_slots(self) -> list[NextSlot]:
-        """The next free slot of every layer, or the victim that all heads share, to be written directly.
-
-        It does what `append_` does for one token, for all layers at once; `commit_` counts it. Only where keys after
-        RoPE are stored.
-        """
-        assert self.rotated
-        assert not isinstance(self.victims, list)
-        slots: list[NextSlot] = []
-        for layers, used in self.layers_by_length():
-            assert isinstance(self.slots, WideSlots)
-            storage = self.slots.whole(layers)
-            at = slice(used, used + 1) if self.victims is None else self.victims
-            end = used + (self.victims is None)
-            assert end <= storage.shape[-2]
-            keys_values, rotated = storage[:2, :, :, :, at].unbind(1), storage[2, :, :, :, at].unbind(0)
-            seen_values, seen_keys = storage[1:, :, :, :, :end]
-            slots += map(NextSlot, keys_values, rotated, seen_keys.unbind(0), seen_values.unbind(0))
-        return slots
 
     def commit_(
         self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None

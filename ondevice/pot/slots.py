@@ -159,6 +159,12 @@ class CodedSlots(Slots):
         parts = [part[:, :, :num_slots] for part in self.layers[layer]]
         return Coded(parts[0], parts[1], parts[2], parts[3], self._frame(layer))
 
+    def storage(self, layers: slice) -> tuple[Tensor, Tensor]:
+        """Codes (2, num_layers, batch, num_kv_heads, capacity, head_dim) of keys and values where both have 8 bits, and
+        scales (2, num_layers, batch, num_kv_heads, capacity), of some layers of one size."""
+        codes, scales = self._whole(layers)
+        return codes, scales
+
     def restore_frame_(self, state: Mapping[str, Tensor]) -> None:
         """Take over the frame, by its parts, of a pot that was saved; raises DamagedPot where it is none."""
         frame = Frame(*(take(state, name, torch.float32, tuple(self.frame.mean.shape)) for name in Frame._fields))
