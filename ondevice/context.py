@@ -46,6 +46,7 @@ class Context:
         num_cycles: distillations so far.
         depths: how many layers each document token got to.
         last_distilled: the last distillation, also where reading was stopped before it was reported.
+        usual_queries: of a question without content to all of the document, as `Decoder.forward` keeps them; none yet.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Context:
         self.num_read = self.num_skipped = self.num_through = self.num_cycles = 0
         self.depths = Depths(len(decoder.parts.layers))
         self.last_distilled: PotDistilled | None = None
+        self.usual_queries: Sequence[Tensor] = ()
         self._pot: MemoryPot | None = None
         self._tokens: DocumentTokens | None = None
 

@@ -51,12 +51,14 @@ def attended(
     neutral, num_asked = chat.question(_NEUTRAL), len(chat.question(question))
     if max(len(ids), len(neutral)) > context.pot.num_free:
         return None
-    given, always = (queries_of(context, context.decoder.ids(each), is_stopped) for each in (ids, neutral))
+    given = queries_of(context, context.decoder.ids(ids), is_stopped)
+    if not context.usual_queries:  # no question changes them
+        context.usual_queries = queries_of(context, context.decoder.ids(neutral), is_stopped)
     weights = torch.zeros(context.num_positions, dtype=torch.float64)
     for layer in _layers(context, len(given)):
         keys, sizes, origin = _keys(context, layer)
         paid = _attention(context.decoder, given[layer][:, :, -num_asked:], keys, sizes)
-        usual = _attention(context.decoder, always[layer], keys, sizes)
+        usual = _attention(context.decoder, context.usual_queries[layer], keys, sizes)
         beyond = (paid - usual).clamp_min(0).sum(0).cpu().double() / sizes.cpu()
         weights.index_add_(0, origin, beyond.repeat_interleave(sizes.cpu()))
     return weights.numpy()

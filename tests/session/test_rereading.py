@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -188,6 +189,11 @@ def test_what_is_attended_to_is_attention_beyond_that_of_a_question_without_cont
     found = attended(context, QUESTION, context.chat.question(QUESTION), lambda: False)
     assert found is not None
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-3, atol=1e-7)
+    passes, forward = [], decoder.forward
+    with mock.patch.object(decoder, "forward", lambda *args, **options: passes.append(1) or forward(*args, **options)):
+        again = attended(context, QUESTION, context.chat.question(QUESTION), lambda: False)
+    assert again is not None
+    assert (again.tolist(), len(passes)) == (found.tolist(), 1), "the question without content is read once"
 
 
 def test_layers_that_see_a_window_alone_do_not_judge() -> None:
