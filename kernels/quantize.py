@@ -45,7 +45,8 @@ def quantize_four(x: Tensor) -> tuple[Tensor, Tensor]:
         and (..., 2 * groups) float16, the step and the smallest number of each group.
     """
     grouped = x.float().unflatten(-1, (num_groups(x.shape[-1]), -1))
-    low, high = grouped.aminmax(dim=-1)
+    # Not `aminmax`: it would wake torch's threads for a single token, and they go on spinning beside the helpers.
+    low, high = grouped.amin(dim=-1), grouped.amax(dim=-1)
     low = low.clamp(-_LARGEST_HALF, _LARGEST_HALF).half()
     step = ((high - low.float()) / 15).clamp(_SMALLEST_HALF, _LARGEST_HALF).half()
     codes = ((grouped - low.float()[..., None]) / step.float()[..., None]).round_().clamp_(0, 15)
