@@ -1,8 +1,9 @@
-"""Attention of one query over quantised keys and values: made wide, keys rotated, block by block as they are read."""
+"""Attention of one query over quantised keys and values: made wide, and keys rotated, block by block in a kernel."""
 
 from __future__ import annotations
 
 import torch
+from ondevice.kernels.attention import attention
 from ondevice.kernels.backend import uses_numba, uses_triton
 from ondevice.kernels.codes import Coded
 from ondevice.kernels.rope import rotate, rows_of
@@ -53,28 +54,9 @@ def coded_attention(
             query, coded, positions, cos, sin, scale=scale, block_size=block_size, order=order, termination=termination
         )
     else:
-        out = _in_blocks(query, coded, positions, cos, sin, scale)
+        wide = torch.promote_types(query.dtype, torch.float32)
+        keys = rotate(coded.wide_keys(wide), rows_of(cos, positions).to(wide), rows_of(sin, positions).to(wide))
+        out = attention(query.to(wide), keys, coded.wide_values(wide), scale=scale).to(query.dtype)
     num_blocks = -(-coded.keys.shape[2] // block_size)
     blocks_read = torch.full(coded.keys.shape[:2], num_blocks, dtype=torch.int32, device=query.device)
     return out, blocks_read
-
-
-def _in_blocks(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor, sin: Tensor, scale: float) -> Tensor:
-    """torch alone, with an online softmax; larger blocks, for every call counts."""
-    batch, num_heads, _, head_dim = query.shape
-    num_kv_heads, num_slots = coded.keys.shape[1:3]
-    wide = torch.promote_types(query.dtype, torch.float32)
-    folded = query.view(batch, num_kv_heads, num_heads // num_kv_heads, head_dim).to(wide)
-    highest = torch.full((*folded.shape[:3], 1), -torch.inf, dtype=wide, device=query.device)
-    total, out = torch.zeros_like(highest), torch.zeros_like(folded)
-    for start in range(0, num_slots, 4 * _BLOCK):
-        block = slice(start, min(start + 4 * _BLOCK, num_slots))
-        at = positions[:, :, block]
-        keys = rotate(coded.wide_keys(wide, block), rows_of(cos, at).to(wide), rows_of(sin, at).to(wide))
-        scores = folded @ keys.transpose(-1, -2) * scale
-        new_highest = torch.maximum(highest, scores.amax(dim=-1, keepdim=True))
-        weights, shrink = torch.exp(scores - new_highest), torch.exp(highest - new_highest)
-        total = total * shrink + weights.sum(dim=-1, keepdim=True)
-        out = out * shrink + weights @ coded.wide_values(wide, block)
-        highest = new_highest
-    return (out / total).to(query.dtype).view(query.shape)

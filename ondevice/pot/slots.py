@@ -136,13 +136,8 @@ class CodedSlots(Slots):
 
     def parts_of(self, layer: int, keys: Tensor, values: Tensor) -> list[Tensor]:
         """Keys before RoPE and values as `put_` takes them."""
-        keys = around(keys, self._frame(layer))
-        if self._key_bits != self._value_bits:
-            pairs = encode(keys, self._key_bits), encode(values, self._value_bits)
-            return [part for both in zip(*pairs, strict=True) for part in both]
-        # Both at once: for one token every call counts.
-        codes, scales = encode(torch.stack((keys, values.float())), self._key_bits)
-        return [*codes.unbind(), *scales.unbind()]
+        pairs = encode(around(keys, self._frame(layer)), self._key_bits), encode(values, self._value_bits)
+        return [part for both in zip(*pairs, strict=True) for part in both]
 
     def keys_at(self, layer: int, at: At) -> Tensor:
         """Keys before RoPE of some slots, (batch, num_kv_heads, n, head_dim) in the model's type; a copy."""
