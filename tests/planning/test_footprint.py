@@ -105,7 +105,8 @@ def test_an_answer_from_passages_takes_what_they_take(checkpoint: str) -> None:
             checkpoint, num_tokens=num_tokens, generation=GenerationConfig(), tier=TierConfig(0)
         ).footprint.undo
 
-    whole = planned(checkpoint, tier=TierConfig(0)).footprint
+    # Passages have the model's type, whatever the pot has.
+    whole = planned(checkpoint, tier=TierConfig(0), pot=replace(POT, kv_dtype="model")).footprint
     slots = 1024 + 128 + POT.capacity // 2  # passages, page numbers above them, and as many questions as the pot holds
     assert slots <= undo(None) * 1024 / whole.pot <= slots + 64, "the prompt beside"
     short = 300 + 37 + POT.capacity - 300
