@@ -7,11 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ondevice.kernels.codes import Coded, Frame
+from ondevice.kernels.codes import Coded, Frame, encode
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.slots import CodedSlots, WideSlots
-
-_SMALLEST = torch.finfo(torch.float32).tiny
 
 
 class NextSlot(NamedTuple):
@@ -48,10 +46,10 @@ class NextCodes(NamedTuple):
     positions: Tensor
 
     def write_(self, keys_values: Tensor) -> None:
-        """Store the token, (2, batch, num_kv_heads, 1, head_dim) float32, rounded as `encode` does."""
-        around = (keys_values - self.mean).div_(self.spread)
-        torch.div(around.abs().amax(dim=-1), 127, out=self.scales)
-        self.codes.copy_(around.div_(self.scales.clamp(min=_SMALLEST)[..., None]).round_())
+        """Store the token, (2, batch, num_kv_heads, 1, head_dim) float32."""
+        codes, scales = encode((keys_values - self.mean).div_(self.spread))
+        self.codes.copy_(codes)
+        self.scales.copy_(scales)
 
 
 def next_slots(pot: MemoryPot) -> list[NextSlot] | list[NextCodes] | None:
