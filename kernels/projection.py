@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from ondevice.kernels.backend import chosen
-from ondevice.kernels.cpu.threads import torch_has_worked
+from ondevice.kernels.backend import chosen, uses_numba
+from ondevice.kernels.cpu.threads import takes_helpers, torch_has_worked
 from ondevice.kernels.int4 import Int4Weight, project_int4, project_int4_ref
 from ondevice.kernels.packed import PackedWeight, unpack
 from torch import Tensor
@@ -68,6 +68,16 @@ def prepare_packed(weights: Iterable[PackedWeight]) -> None:
 def rounds_activations(weight: Tensor | PackedWeight | Int4Weight) -> bool:
     """True if `project` rounds activations for this weight: then attention need not be more exact either."""
     return isinstance(weight, PackedWeight) and chosen("KERNELS_PACKED", PACKED_CHOICES) != "float32"
+
+
+def runs_calls(x: Tensor) -> bool:
+    """True if kernels for float32 on a CPU, with packed products, may be run as `kernels.cpu.calls` lays them out.
+
+    Raises:
+        ValueError: KERNELS_IMPL, KERNELS_PACKED or KERNELS_THREADS has an unknown value.
+    """
+    is_rounded = chosen("KERNELS_PACKED", PACKED_CHOICES) != "float32"
+    return is_rounded and x.dtype == torch.float32 and uses_numba(x) and takes_helpers()
 
 
 def project_ref(x: Tensor, weight: Tensor | PackedWeight | Int4Weight, bias: Tensor | None = None) -> Tensor:

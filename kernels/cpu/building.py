@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import cfunc, njit, types
 
@@ -13,7 +14,15 @@ jit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # of what is called 
 _OF_AN_ADDRESS = types.void(types.voidptr)
 
 
-def built(work: Any, signature: Any = _OF_AN_ADDRESS) -> Any:
+class Kernel(NamedTuple):
+    """A compiled function: its address, and as ctypes calls it with the bytes of its arguments."""
+
+    address: int
+    run: Any
+    compiled: Any
+
+
+def built(work: Any, signature: Any = _OF_AN_ADDRESS) -> Kernel:
     """`work`, compiled; later processes find it in Numba's cache, under the numbers that `work` closes over.
 
     It may close over nothing else: the cache's key is their pickle, and that of a compiled function differs each time.
@@ -21,9 +30,10 @@ def built(work: Any, signature: Any = _OF_AN_ADDRESS) -> Any:
     cells = work.__closure__ or ()
     assert all(isinstance(cell.cell_contents, (int, float, bool)) for cell in cells), "it would be compiled every time"
     try:
-        return cfunc(signature, cache=True)(work)
+        compiled = cfunc(signature, cache=True)(work)
     except RuntimeError:  # no folder to keep it in
-        return cfunc(signature)(work)
+        compiled = cfunc(signature)(work)
+    return Kernel(compiled.address, ctypes.CFUNCTYPE(None, ctypes.c_char_p)(compiled.address), compiled)
 
 
 def last_change(parts: Iterable[ModuleType]) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numba import carray, literally
 from ondevice.kernels.cpu import counters, query_tiles, vectors
-from ondevice.kernels.cpu.building import built, jit, last_change
+from ondevice.kernels.cpu.building import Kernel, built, jit, last_change
 from ondevice.kernels.cpu.counters import draw
 from ondevice.kernels.cpu.query_tiles import (
     HAS_PAIRS,
@@ -102,9 +102,9 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, *, scale: float, in_bflo
         *(4 * stride for stride in values.stride()[:3]),
         scale / math.log(2),
     )
-    run_in_threads(_compiled(_PACK, head_dim, kind).ctypes, call, num_threads)
+    run_in_threads(_compiled(_PACK, head_dim, kind).run, call, num_threads)
     memory[: 2 * LINE_BYTES].zero_()
-    run_in_threads(_compiled(_ATTEND, head_dim, kind).ctypes, call, num_threads)
+    run_in_threads(_compiled(_ATTEND, head_dim, kind).run, call, num_threads)
     return out
 
 
@@ -121,7 +121,7 @@ def _scratch_bytes(head_dim: int) -> int:
 
 
 @cache
-def _compiled(stage: int, head_dim: int, kind: int) -> Any:
+def _compiled(stage: int, head_dim: int, kind: int) -> Kernel:
     parts_changed = last_change((counters, query_tiles, vectors))
 
     def work(call):  # type: ignore[no-untyped-def]

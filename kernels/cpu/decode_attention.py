@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+import numpy as np
 import torch
-from ondevice.kernels.codes import Coded
+from ondevice.kernels.codes import Coded, Frame
+from ondevice.kernels.cpu import token_parts
+from ondevice.kernels.cpu.calls import Call
 from ondevice.kernels.cpu.threads import are_helping, run_in_threads
 from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, INT4, INT8, INT8_INT4, LANES, LINE_BYTES, in_lines
-from ondevice.kernels.cpu.walk import NUM_LIMITS, PACKED, compiled, vector_bytes
+from ondevice.kernels.cpu.walk import ARGUMENTS, NUM_LIMITS, PACKED, compiled, vector_bytes
 from ondevice.kernels.termination import Termination
 from torch import Tensor
 
 _KINDS = {(torch.int8, torch.int8): INT8, (torch.uint8, torch.uint8): INT4, (torch.int8, torch.uint8): INT8_INT4}
 _NO_CODES = (0,) * 15
+_BLOCK_SIZE, _CODED_BLOCK_SIZE = 256, 64  # slots, of one token's calls
 
 
 def attend(
@@ -49,20 +53,56 @@ def attend_coded(
 ) -> tuple[Tensor, Tensor]:
     """Run the kernel; arguments as for `coded_attention`, and all of a key turns."""
     assert cos.shape[-1] == query.shape[-1]
-    kind = _KINDS[coded.keys.dtype, coded.values.dtype]
     cos, sin = cos.float().contiguous(), sin.float().contiguous()
-    mean, spread = coded.frame.mean.contiguous(), coded.frame.spread.contiguous()
+    coded = coded._replace(frame=Frame(*(part.contiguous() for part in coded.frame)))
+    codes, kind = _of_codes(coded, positions, cos.data_ptr(), sin.data_ptr())
+    return _run(query, coded.keys, coded.values, scale, block_size, order, termination, codes, kind)
+
+
+def call(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    out: Tensor,
+    *,
+    scale: float,
+    num_threads: int,
+    coded: Coded | None = None,
+    positions: Tensor | None = None,
+) -> Call:
+    """A call that fills `out` with the attention of one query to as many slots as its argument "num_slots" says.
+
+    Args:
+        query, out: (1, num_heads, 1, head_dim) float32, contiguous.
+        keys, values: (1, num_kv_heads, capacity, head_dim), float32 after RoPE, or those of `coded`.
+        coded: where keys and values are quantised; what its frame is made of is contiguous. The tables that `positions`
+            (1, num_kv_heads, capacity) look up are named by the arguments "cosines" and "sines".
+    """
+    codes, kind = (_NO_CODES, FLOAT32) if coded is None or positions is None else _of_codes(coded, positions, 0, 0)
+    blocks_read = torch.empty(1, keys.shape[1], dtype=torch.int32)
+    block_size = _BLOCK_SIZE if kind == FLOAT32 else _CODED_BLOCK_SIZE
+    packed, memory, num_shared = _arguments(
+        query, keys, values, out, blocks_read, scale, block_size, None, None, codes, num_threads, is_coded=kind >= INT8
+    )
+    kernel = compiled(query.shape[1] // keys.shape[1], query.shape[3], kind)
+    record, zeroed = np.frombuffer(bytearray(packed), ARGUMENTS), (memory.data_ptr(), num_shared)
+    return Call(kernel.address, record, is_shared=True, zeroed=zeroed, kept=(memory, blocks_read))
+
+
+def _of_codes(coded: Coded, positions: Tensor, cosines: int, sines: int) -> tuple[tuple[int, ...], int]:
+    """The arguments that quantised keys and values have beside them, and the kind that those are."""
+    scales = coded.key_scales, coded.value_scales
     codes = (
         *_address_and_strides(coded.key_scales),
         *_address_and_strides(coded.value_scales),
-        *(scales.stride(2) * scales.element_size() for scales in (coded.key_scales, coded.value_scales)),
-        mean.data_ptr(),
-        spread.data_ptr(),
+        *(each.stride(2) * each.element_size() for each in scales),
+        coded.frame.mean.data_ptr(),
+        coded.frame.spread.data_ptr(),
         *_address_and_strides(positions),
-        cos.data_ptr(),
-        sin.data_ptr(),
+        cosines,
+        sines,
     )
-    return _run(query, coded.keys, coded.values, scale, block_size, order, termination, codes, kind)
+    return codes, _KINDS[coded.keys.dtype, coded.values.dtype]
 
 
 def _run(
@@ -76,30 +116,57 @@ def _run(
     codes: tuple[int, ...],
     kind: int,
 ) -> tuple[Tensor, Tensor]:
-    """The call: `codes` are its arguments on quantised keys and values."""
+    """One call: `codes` are its arguments on quantised keys and values."""
+    batch, num_heads, _, head_dim = query.shape
+    num_kv_heads = keys.shape[1]
+    dtype, query = query.dtype, query.float().contiguous()
+    out, blocks_read = torch.empty_like(query), torch.empty(batch, num_kv_heads, dtype=torch.int32)
+    num_threads = torch.get_num_threads()
+    packed, memory, num_shared = _arguments(
+        query, keys, values, out, blocks_read, scale, block_size, order, termination, codes, num_threads,
+        is_coded=kind >= INT8,
+    )  # fmt: skip
+    # Not the scratch: torch would fill so much in threads of its own, which go on spinning beside the helpers.
+    memory[:num_shared].zero_()
+    kernel = compiled(num_heads // num_kv_heads, head_dim, kind)
+    run_in_threads(kernel.run, packed, num_threads, is_short=are_helping())
+    return out.to(dtype), blocks_read
+
+
+def _arguments(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    out: Tensor,
+    blocks_read: Tensor,
+    scale: float,
+    block_size: int,
+    order: Tensor | None,
+    termination: Termination | None,
+    codes: tuple[int, ...],
+    num_threads: int,
+    *,
+    is_coded: bool,
+) -> tuple[bytes, Tensor, int]:
+    """The arguments of a call, memory that it works in, and how many bytes of that are to be 0 before it."""
     assert query.shape[2] == 1
     batch, num_heads, _, head_dim = query.shape
     num_kv_heads, num_slots = keys.shape[1:3]
     assert keys.shape[:3] == values.shape[:3]
     assert keys.stride(3) == values.stride(3) == 1
-    dtype, query = query.dtype, query.float().contiguous()
-    out, blocks_read = torch.empty_like(query), torch.empty(batch, num_kv_heads, dtype=torch.int32)
     num_rows = num_heads // num_kv_heads
-    num_threads = torch.get_num_threads()
     # Shared by the threads: two counters, then those of each head and its softmax so far; then scratch of each thread.
     row_lanes, row_bytes = 4 * LANES * -(-num_rows // LANES), 4 * LANES * -(-block_size // LANES)
     head_bytes = in_lines(2 * LINE_BYTES + 3 * row_lanes)
     row_of_out = vector_bytes.py_func(head_dim)
     thread_bytes = num_rows * (row_bytes + row_of_out) + 4 * row_lanes + LINE_BYTES
-    thread_bytes = in_lines(thread_bytes + (num_rows * row_of_out + 4 * head_dim * block_size if kind >= INT8 else 0))
-    shared_bytes = 2 * LINE_BYTES + batch * num_kv_heads * head_bytes
-    memory = torch.empty(shared_bytes + num_threads * thread_bytes, dtype=torch.uint8)
-    # Not the scratch: torch would fill so much in threads of its own, which go on spinning beside the helpers.
-    memory[:shared_bytes].zero_()
+    thread_bytes = in_lines(thread_bytes + (num_rows * row_of_out + 4 * head_dim * block_size if is_coded else 0))
+    num_shared = 2 * LINE_BYTES + batch * num_kv_heads * head_bytes
+    memory = torch.empty(num_shared + num_threads * thread_bytes, dtype=torch.uint8)
     # One look-up: what it takes counts where there is little to read.
     limits = None if termination is None else _limits(termination, num_kv_heads)
     size = keys.element_size()
-    call = PACKED.pack(
+    packed = PACKED.pack(
         query.data_ptr(),
         keys.data_ptr(),
         values.data_ptr(),
@@ -122,14 +189,16 @@ def _run(
         scale,
         math.inf if termination is None else termination.patience,
     )
-    run_in_threads(compiled(num_rows, head_dim, kind).ctypes, call, num_threads, is_short=are_helping())
-    return out.to(dtype), blocks_read
+    return packed, memory, num_shared
 
 
 def prepare(num_rows: int, head_dim: int) -> None:
-    """Compile the kernel for float32 and for 8 bits; later processes find it in Numba's cache."""
+    """Compile the kernel for float32 and for 8 bits, and what stands around it; later processes find that in Numba's
+    cache."""
     for kind in (FLOAT32, INT8):
         compiled(num_rows, head_dim, kind)
+    if token_parts.suits(head_dim):
+        token_parts.prepare(head_dim)
 
 
 @lru_cache(maxsize=1024)

@@ -33,6 +33,7 @@ IS_AVAILABLE = sys.platform == "linux" and hasattr(ctypes.PyDLL(None), "sem_post
 _RUNNING, _IDLE, _ASLEEP, _POSTED = range(-1, 3)  # states; memory begins with zeros
 _LINE_BYTES, _KERNEL, _CALL, _SEMAPHORE = 128, 8, 16, 64  # of a helper, and where in its line the parts stand
 _MOST_HELPERS = 255
+_ROW_BYTES = 40  # of `_run_calls`
 # Looks before a helper goes to sleep: longer than Python takes between two products. With 4,000 decoding was slower.
 _SPINS = 20000
 
@@ -104,6 +105,16 @@ def _share(kernel: int, call: int, lines: int, num_helpers: int) -> None:
             wait_for(line, _IDLE)
 
 
+@jit
+def _run_calls(calls: int, num_calls: int, lines: int, num_helpers: int) -> None:
+    """Rows of five int64: a kernel, its arguments, whether helpers share it, and what is to be 0 before it."""
+    for call in range(calls, calls + _ROW_BYTES * num_calls, _ROW_BYTES):
+        zeros = look_at(call + 24)
+        for at in range(zeros, zeros + look_at(call + 32), 8):
+            set_to(at, 0)
+        _share(look_at(call), look_at(call + 8), lines, num_helpers if look_at(call + 16) != 0 else 0)
+
+
 class Helpers:
     """The helper threads of this process; they are started when they are needed first, and end with it."""
 
@@ -124,12 +135,25 @@ class Helpers:
             kernel(call)
             return
         try:
-            num_helpers = min(num_threads - 1, _MOST_HELPERS)
-            while self._num_started < num_helpers:
-                self._start()
-            self._entry_points.share(kernel, call, self._lines, num_helpers)
+            self._entry_points.share(kernel, call, self._lines, self._started(num_threads))
         finally:
             self._is_shared.release()
+
+    def run_calls(self, calls: int, num_calls: int, num_threads: int) -> None:
+        """As `run`, for one call after the other; `calls` is the address of such rows as `_run_calls` takes."""
+        is_ours = self._is_shared.acquire(blocking=False)
+        try:
+            self._entry_points.run_calls(calls, num_calls, self._lines, self._started(num_threads) if is_ours else 0)
+        finally:
+            if is_ours:
+                self._is_shared.release()
+
+    def _started(self, num_threads: int) -> int:
+        """Number of helpers for so many threads, all of which are there."""
+        num_helpers = min(num_threads - 1, _MOST_HELPERS)
+        while self._num_started < num_helpers:
+            self._start()
+        return num_helpers
 
     def _start(self) -> None:
         line = self._lines + self._num_started * _LINE_BYTES
@@ -162,7 +186,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _EntryPoints:
-    """`_help` and `_share` as functions that ctypes calls, without Python's lock."""
+    """`_help`, `_share` and `_run_calls` as functions that ctypes calls, without Python's lock."""
 
     def __init__(self) -> None:
         parts_changed = last_change((counters, vectors))
@@ -175,12 +199,16 @@ class _EntryPoints:
             _ = parts_changed
             _share(kernel, call, lines, num_helpers)
 
-        i64 = types.int64
-        compiled = built(help_, types.void(i64)), built(share, types.void(i64, i64, i64, i64))
+        def run_calls(calls, num_calls, lines, num_helpers):  # type: ignore[no-untyped-def]
+            _ = parts_changed
+            _run_calls(calls, num_calls, lines, num_helpers)
+
+        four = types.void(*[types.int64] * 4)
+        compiled = built(help_, types.void(types.int64)), built(share, four), built(run_calls, four)
         self.help = ctypes.CFUNCTYPE(None, ctypes.c_int64)(compiled[0].address)
-        self.share = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)(
-            compiled[1].address
-        )
+        number = ctypes.c_int64
+        self.share = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, number, number)(compiled[1].address)
+        self.run_calls = ctypes.CFUNCTYPE(None, number, number, number, number)(compiled[2].address)
         self._compiled = compiled
 
 

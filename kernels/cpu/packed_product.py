@@ -11,10 +11,13 @@ import ctypes
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from ondevice.kernels.cpu import byte_vectors
+from ondevice.kernels.cpu.building import Kernel
+from ondevice.kernels.cpu.calls import Call
 from ondevice.kernels.cpu.packed_walk import COUNTER_BYTES, FEW, MANY, PACKED_ADDRESSES, PACKED_SIZES, ROUND, compiled
 from ondevice.kernels.cpu.threads import prepare_helpers, run_in_threads
 from ondevice.kernels.cpu.vectors import in_lines
@@ -63,13 +66,41 @@ def _step(num_tokens: int) -> int:
 
 def _multiply_part(x: Tensor, rows: PackedRows, bias: Tensor | None, out: Tensor, first: int, num_threads: int) -> None:
     """Fill the columns of `out` from `first` on."""
+    layout, memory, call = _laid_out(x, rows, bias, out, first, num_threads)
+    ctypes.memset(memory.data_ptr(), 0, COUNTER_BYTES)
+    for start, length in layout.missing:
+        ctypes.memset(memory.data_ptr() + start, 0, length)
+    run_in_threads(layout.round.run, call, 1 if x.numel() <= _SMALL else num_threads)
+    run_in_threads(layout.multiply.run, call, num_threads, is_short=x.shape[0] <= FEW_TOKENS)
+
+
+def calls(x: Tensor, weight: PackedWeight, bias: Tensor | None, out: Tensor, num_threads: int) -> list[Call]:
+    """Calls that fill `out` (1, out_features), whole tiles, as `multiply` does for one token.
+
+    Args:
+        x, bias: as for `multiply`; `bias` may be the memory of `out`, to which the product is added then.
+    """
+    assert out.shape[1] == weight.shape[0]
+    assert weight.shape[0] % TILE_ROWS == 0
+    found, first = list[Call](), 0
+    for part in weight.parts:
+        layout, memory, call = _laid_out(x, part, bias, out, first, num_threads)
+        arguments = np.frombuffer(bytearray(call), np.uint8)
+        zeroed = memory.data_ptr(), COUNTER_BYTES
+        found.append(Call(layout.round.address, arguments, zeroed=zeroed, kept=(memory, part.data)))
+        found.append(Call(layout.multiply.address, arguments, is_shared=True))
+        first += part.num_rows
+    return found
+
+
+def _laid_out(
+    x: Tensor, rows: PackedRows, bias: Tensor | None, out: Tensor, first: int, num_threads: int
+) -> tuple[_Layout, Tensor, bytes]:
+    """The layout of a product that fills the columns of `out` from `first` on, its memory, and its arguments."""
     num_tiles, num_groups, _ = rows.data.shape
     layout = _layout(rows.form, num_groups, num_tiles, x.shape[0], out.stride(0), num_threads)
     memory = torch.empty(layout.num_bytes, dtype=torch.uint8)
     address = memory.data_ptr()
-    ctypes.memset(address, 0, COUNTER_BYTES)
-    for start, length in layout.missing:
-        ctypes.memset(address + start, 0, length)
     call = PACKED_ADDRESSES.pack(
         x.data_ptr(),
         address + COUNTER_BYTES,
@@ -81,9 +112,7 @@ def _multiply_part(x: Tensor, rows: PackedRows, bias: Tensor | None, out: Tensor
         address,
         address + layout.panels,
     )
-    call += layout.sizes
-    run_in_threads(layout.round, call, 1 if x.numel() <= _SMALL else num_threads)
-    run_in_threads(layout.multiply, call, num_threads, is_short=x.shape[0] <= FEW_TOKENS)
+    return layout, memory, call + layout.sizes
 
 
 class _Layout(NamedTuple):
@@ -103,8 +132,8 @@ class _Layout(NamedTuple):
     panels: int
     missing: tuple[tuple[int, int], ...]
     sizes: bytes
-    round: Any
-    multiply: Any
+    round: Kernel
+    multiply: Kernel
 
 
 @lru_cache(maxsize=1024)
@@ -149,5 +178,5 @@ def prepare(weights: Iterable[PackedWeight]) -> None:
     prepare_helpers()
 
 
-def _kernel(stage: int, form: Format, step: int) -> Any:
-    return compiled(stage, form.bits, int(form.has_offset), step).ctypes
+def _kernel(stage: int, form: Format, step: int) -> Kernel:
+    return compiled(stage, form.bits, int(form.has_offset), step)

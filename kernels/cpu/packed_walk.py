@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import carray, literally
 from ondevice.kernels.cpu import byte_rounding, byte_vectors, counters, vectors
-from ondevice.kernels.cpu.building import built, jit, last_change
+from ondevice.kernels.cpu.building import Kernel, built, jit, last_change
 from ondevice.kernels.cpu.byte_rounding import round_group
 from ondevice.kernels.cpu.byte_vectors import multiply_groups, unpack_group
 from ondevice.kernels.cpu.counters import draw
@@ -31,7 +31,7 @@ PACKED_ADDRESSES, PACKED_SIZES = (struct.Struct(f"={len(names)}q") for names in 
 
 
 @cache
-def compiled(stage: int, bits: int, has_offset: int, step: int) -> Any:
+def compiled(stage: int, bits: int, has_offset: int, step: int) -> Kernel:
     """One kernel; later processes find it in Numba's cache."""
     from ondevice.kernels import packed
 

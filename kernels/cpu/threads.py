@@ -34,7 +34,7 @@ def run_in_threads(kernel: Any, call: bytes, num_threads: int, *, is_short: bool
     """
     if num_threads == 1:
         kernel(call)
-    elif is_short and _takes_helpers():
+    elif is_short and takes_helpers():
         _Last.was_helped = True
         _helpers()().run(kernel, call, num_threads)
     elif (fork := _openmp_fork()) is not None:
@@ -47,15 +47,26 @@ def run_in_threads(kernel: Any, call: bytes, num_threads: int, *, is_short: bool
                 other.result()
 
 
+def run_calls(calls: int, num_calls: int, num_threads: int) -> None:
+    """Run calls one after the other, each in up to that many helpers where it may be shared; see `calls`.
+
+    Raises:
+        ValueError: KERNELS_THREADS has an unknown value.
+    """
+    assert takes_helpers()
+    _Last.was_helped = True
+    _helpers()().run_calls(calls, num_calls, num_threads)
+
+
 def prepare_helpers() -> None:
     """Compile what short kernels run in, where helpers are taken for them; none is started yet."""
-    if _takes_helpers():
+    if takes_helpers():
         _helpers()()
 
 
 def are_helping() -> bool:
     """True if short kernels are best run in helpers of our own: the products around them are."""
-    return _Last.was_helped and _takes_helpers()
+    return _Last.was_helped and takes_helpers()
 
 
 def torch_has_worked() -> None:
@@ -63,7 +74,12 @@ def torch_has_worked() -> None:
     _Last.was_helped = False
 
 
-def _takes_helpers() -> bool:
+def takes_helpers() -> bool:
+    """True if there are helpers of our own.
+
+    Raises:
+        ValueError: KERNELS_THREADS has an unknown value.
+    """
     return chosen("KERNELS_THREADS", THREADS_CHOICES) == "auto" and _helpers() is not None
 
 

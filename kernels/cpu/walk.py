@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import carray, literally
 from ondevice.kernels.cpu import codes, counters, merging, tiles, vectors
-from ondevice.kernels.cpu.building import built, jit, last_change
+from ondevice.kernels.cpu.building import Kernel, built, jit, last_change
 from ondevice.kernels.cpu.codes import fetch_lines, lowest, turn_back, widen_keys, widen_values
 from ondevice.kernels.cpu.counters import draw, look_at, read_integer, set_to, wait_for, write_integer, write_number
 from ondevice.kernels.cpu.merging import allows_any, merge_and_watch, merge_rows, merge_totals
@@ -40,18 +40,18 @@ _INTEGERS = [
     *("places", "places_batch", "places_head", "cosines", "sines"),
 ]
 _NUMBERS = ["scale", "patience"]
-_CALL = np.dtype([(name, np.int64) for name in _INTEGERS] + [(name, np.float64) for name in _NUMBERS])
+ARGUMENTS = np.dtype([(name, np.int64) for name in _INTEGERS] + [(name, np.float64) for name in _NUMBERS])
 PACKED = struct.Struct(f"={len(_INTEGERS)}q{len(_NUMBERS)}d")
 
 
 @cache
-def compiled(num_rows: int, head_dim: int, kind: int) -> Any:
+def compiled(num_rows: int, head_dim: int, kind: int) -> Kernel:
     """The kernel for so many rows of queries to a KV head; later processes find it in Numba's cache."""
     parts_changed = last_change((codes, counters, merging, tiles, vectors))
 
     def work(call):  # type: ignore[no-untyped-def]
         _ = parts_changed  # part of the cache's key
-        _work(carray(call, 1, _CALL)[0], num_rows, head_dim, kind)
+        _work(carray(call, 1, ARGUMENTS)[0], num_rows, head_dim, kind)
 
     return built(work)
 

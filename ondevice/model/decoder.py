@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard, Unpack
+from typing import TYPE_CHECKING, Any, TypeGuard, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -20,19 +20,23 @@ from ondevice.config import KeyRotation, KvDtype
 from ondevice.errors import PotError
 from ondevice.kernels.coded_attention import ends_early
 from ondevice.kernels.codes import Frame
+from ondevice.kernels.projection import runs_calls
 from ondevice.kernels.rope import rotate, rows_of
 from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.model.families import model_parts
 from ondevice.model.families.parts import AttentionLayer, ModelParts
 from ondevice.model.head import Head
-from ondevice.model.one_token import OneToken, plain_layers
 from ondevice.model.options import OptionFields, Options
 from ondevice.model.passes import Cache, Pass
+from ondevice.model.plain_layers import plain_layers
 from ondevice.model.rotary import Angles, Rotary
 from ondevice.model.run import Run
 from ondevice.model.token_graph import TokenGraph, suits
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PROMPT, PotShape, StatePart
+
+if TYPE_CHECKING:
+    from ondevice.model.one_token import OneToken
 
 
 class Decoder:
@@ -76,8 +80,13 @@ class Decoder:
     def _fast_step(self) -> OneToken | None:
         """The shorter way for one token, where this model has one."""
         layers = plain_layers(self.parts, self.device, self.dtype)
-        turns_wholly = self._rotary.dim == self.parts.head_dim
-        return OneToken(self.parts, layers) if layers and turns_wholly else None
+        if not layers or self._rotary.dim != self.parts.head_dim or not runs_calls(self.parts.norm.weight):
+            return None
+        # Imported here: Numba is loaded by those who compile.
+        from ondevice.kernels.cpu.token_parts import suits
+        from ondevice.model.one_token import OneToken
+
+        return OneToken(self.parts, layers) if suits(self.parts.head_dim) else None
 
     @property
     def ends_early_in_codes(self) -> bool:
@@ -190,10 +199,9 @@ class Decoder:
                 if self._token_graph is not None and _suits_graph(pot, options):
                     run.stop_if_asked()
                     return Pass(self._token_graph.run(input_ids, pot), [])
-                if self._one_token is not None:
-                    hidden = self._one_token.run(
-                        self.parts.embed(input_ids), pot, angles, run.stop_if_asked, options.attention
-                    )
+                if self._one_token is not None and runs_calls(self.parts.norm.weight):
+                    run.stop_if_asked()
+                    hidden = self._one_token.run(self.parts.embed(input_ids), pot, angles, options.attention)
                     return run.committed(self.parts.norm(hidden), num_staying)
             return run.committed(run.through(self.parts.embed(input_ids)), num_staying)
         except BaseException:  # stopped, or no memory: the pot is as it was before this pass

@@ -1,96 +1,76 @@
-"""One token through the layers on a CPU in float32: the decoder's own arithmetic in as few operations as can be.
+"""One token through the layers on a CPU, with packed weights: every kernel's call is laid out once.
 
-Decoding is bound by reading the weights; on a small model the calls around that cost as much again. Here every layer
-works in buffers laid out once, the norms' factors are applied after the products, and little is allocated but what
-the products and attention return.
+Decoding is bound by reading the weights; on a small model Python's calls around that cost as much again. Here a token
+is one call of all kernels, one after the other; where attention is somebody else's, one for each layer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+import weakref
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ondevice.kernels.attention import attention
 from ondevice.kernels.coded_attention import coded_attention
-from ondevice.kernels.codes import Coded
-from ondevice.kernels.norm import RMSNorm
-from ondevice.kernels.projection import project
-from ondevice.model.families.parts import AttentionLayer, Linear, ModelParts
+from ondevice.kernels.cpu import decode_attention, packed_product, token_parts
+from ondevice.kernels.cpu.calls import Call, Sequence
+from ondevice.model.families.parts import ModelParts
+from ondevice.model.passes import DecodeAttention
+from ondevice.model.plain_layers import PlainLayer
 from ondevice.model.rotary import Angles
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.pot.next_slot import NextCodes, next_slots
+from ondevice.pot.slots import CodedSlots, WideSlots
 
 
-class DecodeAttention(Protocol):
-    """Attention of one token to all that a layer holds; `RunTimeTermination` is one."""
+class _Buffers:
+    """What a token is between the products of a layer.
 
-    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor: ...
+    Attributes:
+        state: (1, hidden_size), the residual stream; `normed` as it.
+        qkv: (1, ...), query, key and value heads, of which `heads` (num_heads + num_kv_heads, head_dim) turn into
+            `rotated`; `values` (num_kv_heads, head_dim).
+        attended: (num_heads, head_dim).
+        gate_up: (1, 2 * intermediate_size), and `activated` half of that.
+    """
 
-    def attend_coded(
-        self, layer: int, query: Tensor, coded: Coded, positions: Tensor, table: tuple[Tensor, Tensor], scale: float
-    ) -> Tensor: ...
+    def __init__(self, parts: ModelParts, intermediate_size: int) -> None:
+        num_rotated, dim = parts.num_heads + parts.num_kv_heads, parts.head_dim
+        self.state, self.normed = torch.empty(1, parts.hidden_size), torch.empty(1, parts.hidden_size)
+        self.qkv = torch.empty(1, (num_rotated + parts.num_kv_heads) * dim)
+        self.heads, self.values = self.qkv.view(-1, dim).split((num_rotated, parts.num_kv_heads))
+        self.rotated = torch.empty_like(self.heads)
+        self.attended = torch.empty(parts.num_heads, dim)
+        self.gate_up, self.activated = torch.empty(1, 2 * intermediate_size), torch.empty(1, intermediate_size)
 
 
-def attend_coded(
-    layer: int, query: Tensor, coded: Coded, positions: Tensor, table: tuple[Tensor, Tensor], scale: float
-) -> Tensor:
-    """Plain attention of one token to a quantised pot; arguments as for `coded_attention`."""
-    return coded_attention(query, coded, positions, *table, scale=scale)[0]
+class _Heads:
+    """Views of the heads that one layer of a pot holds: `query` and `attended` (1, n, 1, head_dim), and `keys`,
+    `rotated` and `values` (num_kv_heads, head_dim)."""
 
-
-class PlainLayer(NamedTuple):
-    """A layer of plain projections and SiLU, with norms before its two halves only."""
-
-    input_norm: RMSNorm
-    q_norm: RMSNorm | None
-    k_norm: RMSNorm | None
-    mlp_norm: RMSNorm
-    qkv: Linear
-    out: Linear
-    gate_up: Linear
-    down: Linear
+    def __init__(self, buffers: _Buffers, part: int, num_parts: int, num_heads: int) -> None:
+        query, rotated = buffers.rotated[:num_heads], buffers.rotated[num_heads:]
+        chunks = (query, buffers.attended, buffers.heads[num_heads:], rotated, buffers.values)
+        query, attended, self.keys, self.rotated, self.values = (each.chunk(num_parts)[part] for each in chunks)
+        self.query, self.attended = query[None, :, None], attended[None, :, None]
 
 
 class OneToken:
     """The layers of one model for one token at a time, batch 1.
 
     Args:
-        parts: of a model on the CPU in float32.
+        parts: of a model on a CPU in float32, whose heads `token_parts` suits.
         layers: `plain_layers` of the same model.
     """
 
     def __init__(self, parts: ModelParts, layers: tuple[PlainLayer, ...]) -> None:
-        num_heads, num_kv_heads, head_dim = parts.num_heads, parts.num_kv_heads, parts.head_dim
-        num_rotated = num_heads + num_kv_heads
-        self._layers = layers
-        self._scale = parts.scale
-        self._hidden = torch.empty(parts.hidden_size)
-        self._normed = torch.empty(parts.hidden_size)
-        # One buffer that is seen as what it holds: query and key heads to be rotated, keys and values to be stored.
-        self._qkv = torch.empty((num_rotated + num_kv_heads) * head_dim)
-        self._heads = self._qkv[: num_rotated * head_dim].view(num_rotated, head_dim)
-        self._first_half, self._second_half = self._heads.chunk(2, dim=-1)
-        self._rotated = torch.empty_like(self._heads)
-        self._rotated_first, self._rotated_second = self._rotated.chunk(2, dim=-1)
-        self._num_heads = num_heads
-        self._query = self._rotated[:num_heads].view(1, num_heads, 1, head_dim)
-        self._rotated_keys = self._rotated[num_heads:].view(1, num_kv_heads, 1, head_dim)
-        self._keys_values = self._qkv[num_heads * head_dim :].view(2, 1, num_kv_heads, 1, head_dim)
-        self._gate_up = torch.empty(layers[0].gate_up.weight.shape[0])
-        self._gate, self._up = self._gate_up.chunk(2)
-        self._activated = torch.empty_like(self._gate)
+        self._parts, self._layers = parts, layers
+        self._buffers = _Buffers(parts, layers[0].down.shape[1])
+        self._num_threads = 0
+        self._pot_calls: _PotCalls | None = None
 
     def run(
-        self,
-        hidden: Tensor,
-        pot: MemoryPot,
-        angles: Angles,
-        before_layer: Callable[[], None],
-        decode_attention: DecodeAttention | None = None,
+        self, hidden: Tensor, pot: MemoryPot, angles: Angles, decode_attention: DecodeAttention | None = None
     ) -> Tensor:
         """Store the token's keys and values in the pot, in its next free slot or over its victim, and attend to all.
 
@@ -98,99 +78,184 @@ class OneToken:
             hidden: (1, 1, hidden_size), the token's embedding.
             pot: does not count the token yet; `commit_` does that afterwards.
             angles: of this one token.
-            before_layer: called before each layer; may raise.
             decode_attention: of the token; None: plain attention.
 
         Returns:
             (1, 1, hidden_size) before the final norm, a new tensor.
         """
-        state, heads = self._hidden.copy_(hidden.view(-1)), self._heads
-        pot_layers_per_layer = pot.shape.pot_layers_per_layer
-        # KV heads that the pot holds apart, each with the queries that attend to it.
-        parts = list(
-            zip(
-                self._query.chunk(pot_layers_per_layer, dim=1),
-                self._rotated_keys.chunk(pot_layers_per_layer, dim=1),
-                self._keys_values.chunk(pot_layers_per_layer, dim=2),
-                strict=True,
-            )
-        )
-        slots = next_slots(pot)
-        for index, layer in enumerate(self._layers):
-            before_layer()
-            self._normed_product(layer.input_norm, layer.qkv, self._qkv)
-            if layer.q_norm is not None and layer.k_norm is not None:
-                heads[: self._num_heads] = layer.q_norm(heads[: self._num_heads])
-                heads[self._num_heads :] = layer.k_norm(heads[self._num_heads :])
-            first = pot.next_position[index * pot_layers_per_layer]
-            self._rotate(*angles.at(index, first))
-            outs = []
-            for number, (query, rotated_keys, keys_values) in zip(pot.shape.parts_of(index), parts, strict=True):
-                slot, coded = None if slots is None else slots[number], None
-                if isinstance(slot, NextCodes):
-                    slot.write_(keys_values)
-                    coded, positions = slot.seen, slot.positions
-                elif slot is not None:
-                    slot.write_(keys_values, rotated_keys)
-                    seen_keys, seen_values = slot.seen_keys, slot.seen_values
-                else:
-                    keys, values = keys_values
-                    seen_keys, seen_values = pot.append_(number, keys, rotated_keys, values)
-                    if pot.is_coded:
-                        coded = pot.coded(number, seen_keys.shape[2])
-                        positions = pot.positions_with(number, (first + angles.offsets).to(torch.int32))
-                if coded is not None:
-                    attend = attend_coded if decode_attention is None else decode_attention.attend_coded
-                    table = angles.table(index, first)
-                    outs.append(attend(number, query, coded, positions, table, self._scale).view(-1))
-                elif decode_attention is None:
-                    outs.append(attention(query, seen_keys, seen_values, scale=self._scale).view(-1))
-                else:
-                    out = decode_attention.attend(number, query, seen_keys, seen_values, self._scale)
-                    outs.append(out.view(-1))
-            _add_product_(state, layer.out, outs[0] if len(outs) == 1 else torch.cat(outs))
-            self._normed_product(layer.mlp_norm, layer.gate_up, self._gate_up)
-            torch.ops.aten.silu.out(self._gate, out=self._activated)
-            _add_product_(state, layer.down, self._activated.mul_(self._up))
-        return state.view(hidden.shape).clone()
-
-    def _rotate(self, cos: Tensor, sin: Tensor) -> None:
-        """RoPE of the query and key heads, as in `kernels.rope.rotate`."""
-        cos, sin = cos.view(-1), sin.view(-1)
-        half = cos.shape[0] // 2
-        torch.mul(self._heads, cos, out=self._rotated)
-        self._rotated_first.addcmul_(self._second_half, sin[:half])
-        self._rotated_second.addcmul_(self._first_half, sin[half:])
-
-    def _normed_product(self, norm: RMSNorm, linear: Linear, out: Tensor) -> None:
-        """out = linear(norm(hidden)); the root mean square is a factor on the product."""
-        state = self._hidden
-        factor = (float(torch.dot(state, state)) / state.numel() + norm.eps) ** -0.5
-        product = project(torch.mul(state, norm.weight, out=self._normed), linear.weight)
-        if linear.bias is None:
-            torch.mul(product, factor, out=out)
+        num_threads = torch.get_num_threads()
+        if num_threads != self._num_threads:
+            self._lay_out(num_threads)
+        self._buffers.state.copy_(hidden.view(1, -1))
+        if decode_attention is None and _PotCalls.suits(pot):
+            if self._pot_calls is None or self._pot_calls.pot() is not pot:
+                self._pot_calls = _PotCalls(pot, self._before, self._after, self._buffers, self._parts, num_threads)
+            self._pot_calls.run(pot, angles)
         else:
-            torch.add(linear.bias, product, alpha=factor, out=out)
+            self._layer_by_layer(pot, angles, decode_attention)
+        return self._buffers.state.view(hidden.shape).clone()
+
+    def _lay_out(self, num_threads: int) -> None:
+        """The calls of each layer before its attention, the last of which turns the heads, and after it."""
+        at, num_heads = self._buffers, self._parts.num_heads
+        self._before, self._after = list[list[Call]](), list[list[Call]]()
+
+        for layer in self._layers:
+            before = [token_parts.norm_call(at.state, layer.input_norm, at.normed)]
+            before += packed_product.calls(at.normed, layer.qkv, layer.qkv_bias, at.qkv, num_threads)
+            if layer.q_norm is not None and layer.k_norm is not None:
+                query, keys = at.heads[:num_heads], at.heads[num_heads:]
+                before.append(token_parts.norm_call(query, layer.q_norm, query))
+                before.append(token_parts.norm_call(keys, layer.k_norm, keys))
+            self._before.append([*before, token_parts.turn_call(at.heads, at.rotated)])
+            after = packed_product.calls(at.attended.view(1, -1), layer.out, at.state, at.state, num_threads)
+            after.append(token_parts.norm_call(at.state, layer.mlp_norm, at.normed))
+            after += packed_product.calls(at.normed, layer.gate_up, None, at.gate_up, num_threads)
+            after.append(token_parts.gate_call(at.gate_up, at.activated))
+            after += packed_product.calls(at.activated, layer.down, at.state, at.state, num_threads)
+            self._after.append(after)
+        between = zip([[], *self._after], [*self._before, []], strict=True)
+        self._pieces = [Sequence([*after, *before]) for after, before in between]
+        self._num_threads, self._pot_calls = num_threads, None
+
+    def _layer_by_layer(self, pot: MemoryPot, angles: Angles, own: DecodeAttention | None) -> None:
+        """Attention that is not laid out: by `own`, or to a pot that has other codes, or heads with other victims."""
+        per_layer, num_heads = pot.shape.pot_layers_per_layer, self._parts.num_heads
+        heads = [_Heads(self._buffers, part, per_layer, num_heads) for part in range(per_layer)]
+        scale, tables = self._parts.scale, _Tables(angles, pot)
+        for index, before in enumerate(self._before):
+            first = tables.turn(before[-1], index)
+            self._pieces[index].run(self._num_threads)
+            for number, head in zip(pot.shape.parts_of(index), heads, strict=True):
+                new = (each[None, :, None] for each in (head.keys, head.rotated, head.values))
+                keys, values = pot.append_(number, *new)
+                if pot.is_coded:
+                    positions = pot.positions_with(number, (first + angles.offsets).to(torch.int32))
+                    coded, table = pot.coded(number, keys.shape[2]), angles.table(index, first)
+                    if own is None:
+                        out, _ = coded_attention(head.query, coded, positions, *table, scale=scale)
+                    else:
+                        out = own.attend_coded(number, head.query, coded, positions, table, scale)
+                elif own is None:
+                    out = attention(head.query, keys, values, scale=scale)
+                else:
+                    out = own.attend(number, head.query, keys, values, scale)
+                head.attended.copy_(out)
+        self._pieces[-1].run(self._num_threads)
 
 
-def _add_product_(state: Tensor, linear: Linear, vector: Tensor) -> None:
-    """state += linear(vector)."""
-    state.add_(project(vector, linear.weight, linear.bias))
+class _Tables:
+    """Where a pass finds the angles of each layer: looked up once for layers that share them."""
+
+    def __init__(self, angles: Angles, pot: MemoryPot) -> None:
+        self._angles, self._pot = angles, pot
+        self._known: tuple[int, int] | None = None
+        self._addresses = 0, 0, 0
+
+    def turn(self, call: Call, index: int) -> int:
+        """Aim a `turn_call` at the token's row; its position."""
+        first, cosines, sines, row_bytes = self.at(index)
+        call.arguments["cosines"][0] = cosines + first * row_bytes
+        call.arguments["sines"][0] = sines + first * row_bytes
+        return first
+
+    def at(self, index: int) -> tuple[int, int, int, int]:
+        """Position of the token in a layer, the addresses of cosines and sines of position 0, and bytes of a row."""
+        number = index * self._pot.shape.pot_layers_per_layer
+        first = self._pot.next_position[number]
+        key = self._pot.shape.rope_of(number), first
+        if key != self._known:
+            cos, sin = self._angles.table(index, first)
+            self._known, self._addresses = key, (cos.data_ptr(), sin.data_ptr(), 4 * cos.shape[1])
+        return first, *self._addresses
 
 
-def plain_layers(parts: ModelParts, device: torch.device, dtype: torch.dtype) -> tuple[PlainLayer, ...] | None:
-    """The layers of a model as `OneToken` takes them; None where they have something that it leaves out."""
-    if device.type != "cpu" or dtype != torch.float32 or parts.has_state or parts.attention_softcap is not None:
-        return None
-    layers = [_plain_layer(layer) for layer in parts.layers]
-    return None if None in layers else tuple(filter(None, layers))
+class _PotCalls:
+    """All calls of a token in one pot; what changes from token to token is written into their arguments."""
+
+    def __init__(
+        self,
+        pot: MemoryPot,
+        before: list[list[Call]],
+        after: list[list[Call]],
+        buffers: _Buffers,
+        parts: ModelParts,
+        num_threads: int,
+    ) -> None:
+        self.pot, self._num_threads = weakref.ref(pot), num_threads
+        self._turns = [calls[-1] for calls in before]
+        self._stores, self._attends = list[_Aimed](), list[Call]()
+        per_layer, calls = pot.shape.pot_layers_per_layer, list[Call]()
+        heads = [_Heads(buffers, part, per_layer, parts.num_heads) for part in range(per_layer)]
+        for index in range(len(before)):
+            calls += before[index]
+            for number, head in zip(pot.shape.parts_of(index), heads, strict=True):
+                store, attend = _in_slot(pot, number, head, parts.scale, num_threads)
+                self._stores.append(store)
+                self._attends.append(attend)
+                calls += (store.call, attend)
+            calls += after[index]
+        self._sequence = Sequence(calls)
+
+    @staticmethod
+    def suits(pot: MemoryPot) -> bool:
+        """True if all heads take the same slot, and keys are stored after RoPE or in 8 bits."""
+        if isinstance(pot.victims, list) or pot.shape.batch > 1:
+            return False
+        return bool(pot.rotated) or (pot.is_coded and pot.shape.code_bits == (8, 8) and pot.victims is None)
+
+    def run(self, pot: MemoryPot, angles: Angles) -> None:
+        """The token through all layers: from `_Buffers.state` to there."""
+        tables, victims = _Tables(angles, pot), pot.victims
+        for index, call in enumerate(self._turns):
+            tables.turn(call, index)
+        for layers, used in pot.layers_by_length():
+            slot = victims.start if isinstance(victims, slice) else used
+            end = used + (victims is None)
+            assert end <= pot.capacities[layers.start]
+            if pot.is_coded:  # attention looks up where the token stands before it is counted
+                pot.positions[layers, :, :, slot] = pot.next_position[layers.start]
+            for number in range(layers.start, layers.stop):
+                self._stores[number].at(slot)
+                arguments = self._attends[number].arguments
+                arguments["num_slots"][0] = end
+                if pot.is_coded:
+                    _, cosines, sines, _ = tables.at(number // pot.shape.pot_layers_per_layer)
+                    arguments["cosines"][0], arguments["sines"][0] = cosines, sines
+        self._sequence.run(self._num_threads)
 
 
-def _plain_layer(layer: AttentionLayer) -> PlainLayer | None:
-    is_gated = layer.is_gated or layer.head_gate is not None
-    if layer.post_attention_norm or layer.post_mlp_norm or is_gated or layer.activation is not F.silu:
-        return None
-    linears = tuple(layer.linears.values())
-    if len(linears) < 4:
-        return None
-    return PlainLayer(layer.input_norm, layer.q_norm, layer.k_norm, layer.mlp_norm, *linears)
+class _Aimed:
+    """A call that writes a slot, and where slot 0 is in each of the buffers that it writes to."""
+
+    def __init__(self, call: Call, buffers: dict[str, Tensor]) -> None:
+        self.call = call
+        self._places = [
+            (call.arguments[name], buffer.data_ptr(), buffer.stride(2) * buffer.element_size())
+            for name, buffer in buffers.items()
+        ]
+
+    def at(self, slot: int) -> None:
+        for field, first, stride in self._places:
+            field[0] = first + slot * stride
+
+
+def _in_slot(pot: MemoryPot, number: int, head: _Heads, scale: float, num_threads: int) -> tuple[_Aimed, Call]:
+    """The calls that store a token in one layer of a pot, and that attend to all of it."""
+    slots, sizes = pot.slots, {"scale": scale, "num_threads": num_threads}
+    if isinstance(slots, WideSlots):
+        keys, values, rotated = slots.keys[number], slots.values[number], slots.rotated[number]
+        store = token_parts.store_call(head.keys, head.rotated, head.values, 4 * keys.stride(1))
+        aimed = _Aimed(store, {"to_keys": keys, "to_rotated": rotated, "to_values": values})
+        return aimed, decode_attention.call(head.query, rotated, values, head.attended, **sizes)
+    assert isinstance(slots, CodedSlots)
+    coded = slots.coded(number, slots.capacities[number])
+    strides = coded.keys.stride(1), 4 * coded.key_scales.stride(1)
+    store = token_parts.store_codes_call(head.keys, head.values, *coded.frame, *strides)
+    places = coded.keys, coded.values, coded.key_scales, coded.value_scales
+    names = "to_keys", "to_values", "to_key_scales", "to_value_scales"
+    aimed = _Aimed(store, dict(zip(names, places, strict=True)))
+    attend = decode_attention.call(
+        head.query, coded.keys, coded.values, head.attended, coded=coded, positions=pot.positions[number], **sizes
+    )
+    return aimed, attend

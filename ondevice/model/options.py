@@ -8,8 +8,7 @@ from typing import TypedDict
 
 from torch import Tensor
 
-from ondevice.model.one_token import DecodeAttention
-from ondevice.model.passes import Pruner
+from ondevice.model.passes import DecodeAttention, Pruner
 from ondevice.pot.shape import PROMPT
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from ondevice.kernels.codes import Coded
 from ondevice.pot.host.hidden_tier import DroppedStates
 from ondevice.pot.memory_pot import Victims
 
@@ -40,6 +41,16 @@ class Pruner(Protocol):
             keys: (1, num_kv_heads, n, head_dim) after RoPE, of the pass.
         """
         ...
+
+
+class DecodeAttention(Protocol):
+    """Attention of one token to all that a layer holds; `RunTimeTermination` is one."""
+
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor: ...
+
+    def attend_coded(
+        self, layer: int, query: Tensor, coded: Coded, positions: Tensor, table: tuple[Tensor, Tensor], scale: float
+    ) -> Tensor: ...
 
 
 class PassStopped(Exception):

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, observed_attention
+from ondevice.kernels.coded_attention import coded_attention
 from ondevice.kernels.projection import rounds_activations
 from ondevice.kernels.rope import rotate, rotate_with_half_
 from ondevice.kernels.rope_attention import rope_attention
 from ondevice.model.families.parts import AttentionLayer, Layer, ModelParts, has_slots
 from ondevice.model.layer import Heads, after_attention, after_mixing, feed_forward, finish, project_heads
-from ondevice.model.one_token import attend_coded
 from ondevice.model.options import Options
 from ondevice.model.passes import Cache, Pass, PassStopped
 from ondevice.model.rotary import Angles, Rotary
@@ -178,8 +178,10 @@ class Run:
         positions, table = self._positions(layer, pot), self._angles.table(number, first)
         if pot.is_coded:
             own = self._options.attention
-            attend = own.attend_coded if own is not None else attend_coded
-            return attend(layer, query, pot.coded(layer, keys.shape[2]), positions, table, scale)
+            coded = pot.coded(layer, keys.shape[2])
+            if own is None:
+                return coded_attention(query, coded, positions, *table, scale=scale)[0]
+            return own.attend_coded(layer, query, coded, positions, table, scale)
         return rope_attention(query, keys, values, positions, *table, scale=scale)
 
     def _wide(self, number: int, layer: int, keys: Tensor, values: Tensor, pot: MemoryPot) -> tuple[Tensor, Tensor]:
