@@ -1,4 +1,4 @@
-"""What lies between the products of one token on a CPU: norms, RoPE, its slot in the pot, and the gate."""
+"""Norms, RoPE, the slot in the pot and the gate of one token on a CPU: all that lies between its products."""
 
 # mypy: disable-error-code="untyped-decorator"
 

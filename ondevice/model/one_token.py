@@ -24,7 +24,7 @@ from ondevice.pot.slots import CodedSlots, WideSlots
 
 
 class _Buffers:
-    """What a token is between the products of a layer.
+    """Memory for one token between the products of a layer.
 
     Attributes:
         state: (1, hidden_size), the residual stream; `normed` as it.
@@ -145,7 +145,7 @@ class OneToken:
 
 
 class _Tables:
-    """Where a pass finds the angles of each layer: looked up once for layers that share them."""
+    """Addresses of the angles of each layer in one pass: looked up once for layers that share them."""
 
     def __init__(self, angles: Angles, pot: MemoryPot) -> None:
         self._angles, self._pot = angles, pot

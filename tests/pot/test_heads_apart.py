@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from ondevice.config import (
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerToken, Event
 from ondevice.model.decoder import Decoder
+from ondevice.model.loading.load import load_model
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.numbering import number_in_order_
 from ondevice.pot.shape import PotShape
@@ -31,7 +33,7 @@ from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 from ondevice.telemetry.provenance import take_provenance
 from tests.builders.grids import first_of
-from tests.builders.models import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
+from tests.builders.models import FAMILIES, plain_config, plain_generation, save_checkpoint, tiny_loaded, tiny_model
 from tests.builders.pots import check_invariants
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -198,28 +200,41 @@ def test_positions_that_count_together_leave_a_gap_after_what_is_protected() -> 
     assert pot.next_position == [5, 5]
 
 
+@pytest.mark.parametrize("by_head", [False, True])
 @pytest.mark.parametrize("kv_dtype", ["model", "int8", "k8v4"])
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_the_shorter_way_for_one_token_does_what_the_layers_do(family: str, kv_dtype: KvDtype) -> None:
-    model, pots, outs = tiny_model(family), [], []
+@pytest.mark.parametrize("family", ["llama", "qwen3", "qwen2"])
+def test_the_shorter_way_for_one_token_does_what_the_layers_do(
+    tmp_path: Path, family: str, kv_dtype: KvDtype, by_head: bool
+) -> None:
+    folder = save_checkpoint(tiny_model(family, head_dim=32, num_key_value_heads=2), tmp_path / "tiny")
+    model, pots, outs = load_model(str(folder), device="cpu", quantization="8bit").model, [], []
     ids = torch.randint(0, 260, (1, 40), generator=torch.Generator().manual_seed(0))
     for has_fast_step in (True, False):
         decoder = Decoder(model, has_fast_step=has_fast_step)
-        shape = decoder.pot_shape(64, capacities=(64, 50, 40, 64, 44, 64), kv_dtype=kv_dtype)
+        assert (decoder._one_token is not None) == has_fast_step
+        capacities = (64, 50, 40, 64, 44, 64)[: len(decoder.parts.layers)]
+        capacities = tuple(slots for slots in capacities for _ in range(2)) if by_head else capacities
+        shape = decoder.pot_shape(64, capacities=capacities, kv_dtype=kv_dtype)
         pot = decoder.allocate(shape, None if kv_dtype == "model" else _frame(shape))
         decoder.forward(ids[:, :20], pot)
-        pot.compact_(slice(1, 2), torch.arange(12).expand(1, 1, 1, 12))
+        pot.compact_(slice(1, 2), torch.arange(12).expand(1, 1, shape.num_kv_heads, 12))
         outs.append([decoder.forward(token.view(1, 1), pot).hidden_states for token in ids[0, 20:36]])
+        if kv_dtype == "model":  # over a victim that all heads share
+            pot.victims = slice(5, 6)
+            outs[-1].append(decoder.forward(ids[:, 36:37], pot).hidden_states)
         pots.append(pot)
-    assert pots[0].num_cached == [36, 28, 36, 36, 36, 36]
+    assert pots[0].num_cached == [28 if layer == 1 else 36 for layer in range(shape.num_layers)]
     # Where a number lies between two steps, the last bits of what it was computed from decide.
-    off = {"rtol": 1e-4, "atol": 1e-5} if kv_dtype == "model" else {"rtol": 1e-2, "atol": 1e-2}
+    off = 0.05 if kv_dtype == "k8v4" else 0.02
     for one, other in zip(outs[0], outs[1], strict=True):
-        torch.testing.assert_close(one, other, **off)
+        assert (one - other).norm() < off * other.norm()
     for one, other in zip(pots[0].buffers(), pots[1].buffers(), strict=True):
-        steps = off if one.is_floating_point() else {"rtol": 0, "atol": int(one.dtype == torch.int8)}
-        if one.dtype != torch.uint8:  # two values of 4 bits
-            torch.testing.assert_close(one, other, **steps)
+        if one.dtype == torch.int8:
+            assert (one.int() - other.int()).abs().float().mean() < 0.5
+        elif one.is_floating_point():
+            assert (one - other).norm() <= off * other.norm()
+        elif one.dtype != torch.uint8:  # two values of 4 bits
+            assert torch.equal(one, other)
 
 
 def _frame(shape: PotShape) -> Frame:
