@@ -193,24 +193,13 @@ EVALUATIONS = (
         ),
     ),
     Entry(
-        "shelf",
-        "ondevice_bench.quality.run_shelf",
-        "Ask one question over several documents, beside the one that knows alone, and beside passages found in all.",
-        (
-            replace(_TEXT, help="The text whose sentences the documents are made of."),
-            Option("length", int, "Tokens of a document.", 2048, min=128),
-            Option("documents", int, "Documents on a shelf; each is asked about.", 5, min=1),
-            Option("rows", int, "Shelves.", 2, min=1),
-        ),
-        resumes=True,
-    ),
-    Entry(
-        "shelf-data",
-        "ondevice_bench.quality.run_shelf_data",
-        "LongBench's questions over several passages, each a document; chosen by rare words, or by the index.",
+        "collection",
+        "ondevice_bench.quality.run_collection",
+        "LongBench's questions over passages, each a document: asked together, beside the right ones and search.",
         (
             Option("data", Path, "Rows of hotpotqa, 2wikimqa, musique: a .jsonl file, or a folder of them.", ...),
             Option("limit", int, "Rows of each task, at most.", min=1, shown="all"),
+            Option("new_tokens", int, "The longest answer, in tokens.", 64, min=1),
         ),
         resumes=True,
         fits_text=True,
@@ -218,7 +207,7 @@ EVALUATIONS = (
     Entry(
         "find",
         "ondevice_bench.quality.run_find",
-        "Which of many documents a question is about: the index of the library, beside rare words and beside BM25.",
+        "Which of many documents a question is about: the index of the library, beside BM25.",
         (
             Option("data", Path, "Rows of LongBench over several passages: a .jsonl file, or a folder of them.", ...),
             Option("limit", int, "Rows of each file, at most.", min=1, shown="all"),

@@ -62,7 +62,7 @@ def run_answers(
             num_tokens=num_tokens,
             generation=generation,
             questions=(
-                *(_asked(question, generation) for question in text.questions),
+                *(asked(question, generation) for question in text.questions),
                 *(_foreign(number, question) for number, question in enumerate(_of_others(texts, index)[:foreign])),
             ),
         )
@@ -77,7 +77,9 @@ def answers_config(config: EngineConfig, new_tokens: int) -> EngineConfig:
     return replace(config, generation=generation)
 
 
-def _asked(question: Question, generation: GenerationConfig) -> Asked:
+def asked(question: Question, generation: GenerationConfig) -> Asked:
+    """A question as it is put to a session, and how its answer is scored."""
+
     def choose(session: Session) -> Answering:
         likelihoods = log_likelihoods(session, question.text, question.choices)
         likeliest = chr(ord("A") + likelihoods.index(max(likelihoods)))

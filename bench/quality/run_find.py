@@ -1,4 +1,4 @@
-"""Search for the document that a question is about: the index of the library, beside rare words and BM25.
+"""Search for the document that a question is about: the index of the library, beside BM25.
 
 The documents are the passages of LongBench's questions over several of them (hotpotqa, 2wikimqa, musique), all of all
 rows together; a right one is a passage of the question's own row that has an answer to it.
@@ -20,12 +20,11 @@ import numpy.typing as npt
 from ondevice.errors import ConfigError
 from ondevice.library.index import LibraryIndex
 from ondevice.search.bm25 import BM25
-from ondevice.session.shelf import word_scores
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
 from ondevice_bench.results.result import row
 from ondevice_bench.results.tables import SHARE
 
-INDEX, WORDS, SEARCH = "index", "rare words", "bm25"
+INDEX, SEARCH = "index", "bm25"
 _PASSAGE = re.compile(r"^Passage \d+:\n", re.MULTILINE)
 _AMONG = (1, 3, 5, 10)  # five are opened for a question
 _NO_PLACE = {"yes", "no"}  # answers that stand in no passage
@@ -87,20 +86,17 @@ def measure_finding(setup: Setup, paths: list[Path], limit: int | None, num_toke
     """Of how many questions a right document is among the first, for each way to choose."""
     tokenizer = setup.engine.loaded.tokenizer
     documents, questions = read_rows(paths, limit)
-    words, texts = list[npt.NDArray[np.int32]](), list[str]()
+    texts = list[str]()
     for number, text in enumerate(documents):
         setup.report("Reading documents", number / len(documents))
         ids, spans = tokenizer.encode(text)
         texts.append(text[: int(spans[min(num_tokens, len(ids)) - 1, 1])] if len(ids) else text)
-        words.append(tokenizer.words(ids[:num_tokens]))
     search, ranks = BM25(texts), dict[str, list[int]]()
     with tempfile.TemporaryDirectory(prefix="ondevice-find-") as made:
         index = index_of(texts, Path(made))
         for one in questions:
-            asked = np.unique(tokenizer.words(tokenizer.encode(one.text)[0]))
             orders = {
                 INDEX: order_by(index, one.text, len(texts)),
-                WORDS: np.argsort(-word_scores(words, asked), kind="stable"),
                 SEARCH: np.argsort(-search.scores(one.text), kind="stable"),
             }
             for name, order in orders.items():

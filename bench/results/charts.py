@@ -71,7 +71,7 @@ CURVES: Mapping[str, Picture] = {
     "ondevice eval babilong": Bars("task", "scores of the contenders"),
     "ondevice eval answers": Bars("task", "scores of the contenders"),
     "ondevice eval longbench": Bars("task", "scores of the contenders"),
-    "ondevice eval shelf-data": Bars("task", "scores of the contenders"),
+    "ondevice eval collection": Bars("task", "scores of the contenders"),
 }
 _BAR_COLUMNS = 4  # panels side by side
 

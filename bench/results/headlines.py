@@ -57,13 +57,16 @@ READINGS: Mapping[str, Reading] = {
     ),
     "ondevice eval tables": Reading(_ANSWERS, "cells of tables", _ASKED, only()),
     "ondevice eval longbench": Reading(_ANSWERS, "LongBench", _ASKED, only("budget")),
-    "ondevice eval shelf": Reading(_ANSWERS, "one question over several documents", ("shelf",), only("budget")),
     "ondevice eval scan": Reading(
         _ANSWERS, "lists of things", ("scan",), only("length"), better={"count error": "less"}
     ),
     "ondevice eval sources": Reading(_ANSWERS, "passages of an answer", ("beyond a neutral text",), only()),
-    "ondevice eval shelf-data": Reading(
-        _MANY, "LongBench's questions over many documents", ("shelf", "index"), only("budget")
+    "ondevice eval collection": Reading(
+        _MANY,
+        "questions over many documents",
+        ("collection", "index"),
+        only("budget"),
+        hidden=("answer in what was read for it",),
     ),
     "ondevice eval find": Reading(_MANY, "the right document", ("index",), only()),
     "ondevice bench scale": Reading(_MANY, "many documents", ("batch", "one search")),

@@ -218,8 +218,8 @@ class Tools:
         return self._told(workspace, name, job, result, so_far)
 
     def ask_several(self, documents: list[str], question: str, each: bool = False) -> dict[str, Any]:
-        """Ask one question of several documents that are open and read, by their ids: those that it points to are laid
-        side by side and answer together, or with `each` every one by itself. Passages name document and page.
+        """Ask one question of several open documents, by their ids: together, from the passages that a search finds in
+        all of them, or with `each` every one that is read by itself. Passages name document and page.
 
         Raises:
             PotError: as `ask_several` of the jobs.

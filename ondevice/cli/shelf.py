@@ -1,4 +1,4 @@
-"""`ondevice collection`: one question over several documents, files or saved pots, together or to each alone."""
+"""`ondevice collection`: one question over several documents, files or saved pots, together or to each by itself."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ondevice import words
 from ondevice.cli.ask import SAVED
 from ondevice.cli.keeping import Keeper
 from ondevice.cli.opening import STREAM, open_document
@@ -21,6 +22,7 @@ from ondevice.errors import ConfigError, DocumentError
 
 if TYPE_CHECKING:
     from ondevice.config import EngineConfig
+    from ondevice.documents.tokens import DocumentTokens
     from ondevice.events import AnswerFinished
     from ondevice.session.engine import Engine
     from ondevice.session.session import Session
@@ -44,32 +46,35 @@ def shelf(
     read_again: ReadAgain = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON in the last line.")] = False,
 ) -> None:
-    """Read several documents, lay those that a question points to side by side in one pot, and ask them together."""
+    """Ask several documents together, from the passages that a search finds in all of them, or --each by itself."""
     with errors_shown(as_json):
         if not questions:
             raise ConfigError("There is no question", fix='Type one: ondevice collection DOC DOC --ask "...?".')
         documents = [one for name in documents or [] for one in files_in(name)]
         if not documents and not from_library:
             raise ConfigError("There is no document", fix="Name one or more, or ask the whole --library.")
+        if STREAM in documents:
+            raise ConfigError("A collection has no place for a stream", fix="Save it to a file, and name that.")
         if each and from_library:
             raise ConfigError("--each asks the documents that are named", fix="Leave out --each, or --library.")
         config = _config(documents, options, answers)
         with ProgressDisplay(err()) as display:
             engine = load_engine(config, display)
-        keepers: list[Keeper] = []
-        sessions = [_open(engine, name, keepers, read_again=read_again) for name in documents]
         found: dict[str, Any] = {}
         if each:
+            keepers: list[Keeper] = []
+            sessions = [_read(engine, name, keepers, read_again=read_again) for name in documents]
             found["documents"] = [
                 {"document": name, "turns": _each(session, questions, answers.remember, name)}
                 for name, session in zip(documents, sessions, strict=True)
             ]
+            for keeper in keepers:
+                keeper.remove()
         else:
-            shelf_for = _library(engine, sessions) if from_library else lambda _: sessions
-            found["turns"] = _together(engine, shelf_for, questions, answers.remember)
-            found["documents"] = [session.context.tokens.document.name for session in sessions]
-        for keeper in keepers:
-            keeper.remove()
+            texts = [_text(engine, name) for name in documents]
+            texts_for = _library(engine, texts) if from_library else lambda _: texts
+            found["turns"] = _together(engine, texts_for, questions, answers.remember)
+            found["documents"] = [tokens.document.name for tokens in texts]
         if as_json:
             print_json(found)
 
@@ -102,13 +107,27 @@ def _config(documents: Sequence[str], options: PotOptions, answers: AnswerOption
     return config
 
 
-def _open(engine: Engine, name: str, keepers: list[Keeper], *, read_again: bool) -> Session:
+def _text(engine: Engine, name: str) -> DocumentTokens:
+    """The text of a file or of a saved pot."""
+    from ondevice.documents.tokens import DocumentTokens
+    from ondevice.session.saving import saved_tokens
+
+    if name.endswith(SAVED):
+        return saved_tokens(engine, Path(name))
+    with ProgressDisplay(err()) as display:
+        tokens = DocumentTokens(open_document(name, False, display), engine.loaded.tokenizer.encode)
+        for _ in tokens.read_pages():
+            pass
+        display.clear()
+    tokens.require_text()
+    return tokens
+
+
+def _read(engine: Engine, name: str, keepers: list[Keeper], *, read_again: bool) -> Session:
     """A session that has read a document, now or earlier; what keeps the reading joins the keepers."""
     from ondevice.cli.conversation import open_session, read_document
     from ondevice.session.saving import load_session, reopened, saved_config
 
-    if name == STREAM:
-        raise ConfigError("A collection has no place for a stream", fix="Save it to a file, and name that.")
     if name.endswith(SAVED):
         ours = engine.config
         config = reopened(saved_config(Path(name)), ours)
@@ -138,8 +157,8 @@ def _each(session: Session, questions: Sequence[str], remembers: bool, name: str
     return [one.to_json() for one in finished]
 
 
-def _library(engine: Engine, sessions: Sequence[Session]) -> Callable[[str], Sequence[Session]]:
-    """For each question the sessions that there are, and those of the library that its index finds, opened."""
+def _library(engine: Engine, texts: Sequence[DocumentTokens]) -> Callable[[str], Sequence[DocumentTokens]]:
+    """For each question the texts that there are, and those of the library that its index finds."""
     from ondevice.library.index import CLOSEST
     from ondevice.library.library import Library
 
@@ -147,40 +166,37 @@ def _library(engine: Engine, sessions: Sequence[Session]) -> Callable[[str], Seq
     indexed, num_missing = library.indexed(engine.loaded)
     if num_missing:
         say(f"{num_missing:,} documents of the library are not in its index: open each in the app once.")
-    if not indexed and not sessions:
+    if not indexed and not texts:
         raise ConfigError("The index of the library is empty", fix="Save documents in the app with this model first.")
 
-    def opened(question: str) -> Sequence[Session]:
+    def opened(question: str) -> Sequence[DocumentTokens]:
         entries = library.closest(question, CLOSEST, engine.loaded)
         titles = ", ".join(entry.title for entry in entries)
         say(f"Closest of {len(indexed):,} documents of the library: {titles}." if entries else "The library has none.")
-        return [*sessions, *(library.open(engine, entry.id)[0] for entry in entries)]
+        return [*texts, *(library.text(engine, entry.id) for entry in entries)]
 
     return opened
 
 
 def _together(
-    engine: Engine, shelf_for: Callable[[str], Sequence[Session]], questions: Sequence[str], remembers: bool
+    engine: Engine, texts_for: Callable[[str], Sequence[DocumentTokens]], questions: Sequence[str], remembers: bool
 ) -> list[dict[str, Any]]:
-    """Ask the documents that each question points to, show the answers, and give them as JSON, with their places."""
-    from ondevice.session.shelf import pointed_at, shelve
+    """Ask all texts at once, show the answers, and give them as JSON, with their places."""
+    from ondevice.session.collection import collect
 
     finished: list[AnswerFinished] = []
     turns: list[dict[str, Any]] = []
     for question in questions:
         if len(questions) > 1:
             say(question, "bold")
-        sessions = shelf_for(question)
-        chosen = pointed_at(sessions, question)
-        laid = shelve(engine, [sessions[index] for index in chosen])
-        names, ledger = [document.name for document in laid.documents], laid.session.context.ledger
-        say(
-            f"Side by side: {', '.join(names)}; {ledger.tokens_kept:,} of their {ledger.tokens_read:,} tokens in a pot "
-            f"of {ledger.slots_capacity:,} slots. The question points to {len(names)} of {len(sessions)} documents."
-        )
-        finished.append(_ask(laid.session, question, finished if remembers else (), laid.place))
-        turn = finished[-1].to_json() | {"documents": names, "ledger": ledger.to_dict()}
-        turn["sources"] = [source | {"place": laid.place(source["page"])} for source in turn["sources"]]
+        collection = collect(engine, texts_for(question))
+        finished.append(_ask(collection.session, question, finished if remembers else (), collection.place))
+        answer = finished[-1]
+        names = list(dict.fromkeys(collection.name(page) for page in answer.pages_recalled))
+        searched = words.plural(len(collection.documents), "document")
+        say(f"Searched: {searched}. Read for this question: {', '.join(names) or 'none'}.")
+        turn = answer.to_json() | {"documents": names}
+        turn["sources"] = [source | {"place": collection.place(source["page"])} for source in turn["sources"]]
         turns.append(turn)
     return turns
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -47,6 +47,7 @@ class DocumentTokens:
         keeps_text: True for a file; False for a stream, whose ids and texts are forgotten once read.
         notes: pages without text so far, with the reason.
         num_pages: pages seen so far; `num_tokens` are theirs.
+        places: of a collection what each page is called; `firsts` are the first tokens of its documents.
     """
 
     def __init__(self, document: Document, encode: Encode, free_memory: Callable[[], int] = free_memory_bytes) -> None:
@@ -55,6 +56,8 @@ class DocumentTokens:
         self.notes: list[PageNote] = []
         self.num_pages = self.num_tokens = 0
         self.texts: list[str] = []
+        self.places: Sequence[str] = ()
+        self.firsts: Sequence[int] = (0,)
         self._encode = encode
         self._pages: Iterator[Page] = iter(document.pages)
         self._ids: deque[Int32Array] = deque()  # of each page; of a stream, from page `_num_forgotten` on
@@ -185,6 +188,10 @@ class DocumentTokens:
     def page_number(self, index: int) -> int:
         """Number of the page at `index` (0-based)."""
         return self._page_numbers[index]
+
+    def place(self, index: int) -> str:
+        """The page at `index` (0-based) as people name it: `page 3`."""
+        return self.places[index] if self.places else f"{self.document.unit} {self.page_number(index)}"
 
     def _read_page(self) -> bool:
         page = next(self._pages, None)

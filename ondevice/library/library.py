@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 
 from ondevice.config import EngineConfig
+from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.errors import LibraryError, NotInLibrary, OndeviceError, PotError, PotMismatch
 from ondevice.files import data_dir, replacing, sync_folder
@@ -34,7 +35,7 @@ from ondevice.schema import SchemaError, loads, parse
 from ondevice.session.content_address import content_address
 from ondevice.session.engine import Engine, Session
 from ondevice.session.pot_header import renewed
-from ondevice.session.saving import load_session, reopened_as_chosen, save_session, saved_config
+from ondevice.session.saving import load_session, reopened_as_chosen, save_session, saved_config, saved_tokens
 
 FORMAT = 2
 _FORMATS = (1, FORMAT)  # that are read; before, text and tokens were in the file of the pot
@@ -195,7 +196,7 @@ class Library:
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
             sync_folder(self.folder)
-        self._note_words(entry.id, session)
+        self._note_words(entry.id, tokens)
         if old is not None:
             with suppress(LibraryError):  # the new one is there, whatever becomes of the old one
                 self.delete(old.id)
@@ -211,14 +212,18 @@ class Library:
             PotMismatch: it belongs to another model.
             PotError: it is damaged.
         """
-        path = self._path(entry_id)
-        reason = _read_entry(path).misfit(engine.loaded)
-        if reason:
-            raise PotMismatch(reason, fix="Start the app with that model, or read the document again.")
+        path = self._fitting(engine, entry_id)
         config = reopened_as_chosen(saved_config(path / _POT), engine.config)
         session, record = load_session(engine, path / _POT, config), _read_json(path / _RECORD)
-        self._note_words(path.name, session)
+        self._note_words(path.name, session.context.tokens)
         return session, record
+
+    def text(self, engine: Engine, entry_id: object) -> DocumentTokens:
+        """The document of an entry without its pot; raises as `open`."""
+        path = self._fitting(engine, entry_id)
+        tokens = saved_tokens(engine, path / _POT)
+        self._note_words(path.name, tokens)
+        return tokens
 
     def rename(self, entry_id: object, title: str) -> Entry:
         """Give an entry another title.
@@ -277,12 +282,20 @@ class Library:
                 break
         return found or self.indexed(loaded)[0][:most]
 
-    def _note_words(self, entry_id: str, session: Session) -> None:
+    def _note_words(self, entry_id: str, tokens: DocumentTokens) -> None:
         with suppress(LibraryError):  # whether the whole library can be asked for it or not, it is there
             if entry_id not in self._index.ids():
-                self._index.add({entry_id: session.context.tokens.texts})
+                self._index.add({entry_id: tokens.texts})
                 if not (self.folder / entry_id).is_dir():  # another app has deleted it meanwhile
                     self._index.remove(entry_id)
+
+    def _fitting(self, engine: Engine, entry_id: object) -> Path:
+        """The folder of an entry that the engine's model can open."""
+        path = self._path(entry_id)
+        reason = _read_entry(path).misfit(engine.loaded)
+        if reason:
+            raise PotMismatch(reason, fix="Start the app with that model, or read the document again.")
+        return path
 
     def _path(self, entry_id: object) -> Path:
         """The folder of an entry. Only ids of our own making become paths."""

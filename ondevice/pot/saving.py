@@ -98,16 +98,19 @@ def read_header(path: Path) -> dict[str, Any]:
     return header
 
 
-def read_tensors(path: Path, checksums: Mapping[str, str] | None) -> dict[str, Tensor]:
-    """All tensors of a saved pot, on the CPU.
+def read_tensors(path: Path, checksums: Mapping[str, str] | None, prefix: str = "") -> dict[str, Tensor]:
+    """The tensors of a saved pot, on the CPU.
 
     Args:
         checksums: from its header; None if that has none.
+        prefix: of the names of those that are wanted.
 
     Raises:
         DamagedPot: the file, or one beside it, is not what was written.
     """
-    tensors = _tensors(path)
+    tensors = _tensors(path, prefix)
+    if checksums is not None:
+        checksums = {name: checksum for name, checksum in checksums.items() if name.startswith(prefix)}
     for name, checksum in (checksums or {}).items():
         if name in tensors or not _CHECKSUM.fullmatch(checksum):
             continue
@@ -120,11 +123,11 @@ def read_tensors(path: Path, checksums: Mapping[str, str] | None) -> dict[str, T
     return tensors
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of one file, by name; raises DamagedPot."""
+def _tensors(path: Path, prefix: str = "") -> dict[str, Tensor]:
+    """The tensors of one file whose names begin so, by name; raises DamagedPot."""
     try:
         file = _open(path)
-        names = list(file.keys())
+        names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118 - it is no mapping
         if strange := [name for name in names if file.get_slice(name).get_dtype() not in _TYPES]:
             raise DamagedPot(f"{min(strange)!r:.40} is of a wrong type", where=str(path))
         return {name: file.get_tensor(name) for name in names}

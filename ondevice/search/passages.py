@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +21,15 @@ class Passages:
     Args:
         text: to be cut.
         spans: of its tokens, (n, 2), characters [start, stop).
+        firsts: tokens that a passage begins at in any case, rising from 0.
 
     Attributes:
         bounds: tokens [start, stop) of each passage, in the order of the document.
     """
 
-    def __init__(self, text: str, spans: Spans) -> None:
-        self.bounds: Bounds = list(_cut(text, spans))
+    def __init__(self, text: str, spans: Spans, firsts: Sequence[int] = (0,)) -> None:
+        between = pairwise((*firsts, len(spans)))
+        self.bounds: Bounds = [bounds for first, last in between for bounds in _cut(text, spans, first, last)]
 
     def best(
         self,
@@ -41,13 +44,15 @@ class Passages:
         Where passages overlap or follow each other they are one stretch, and what they share is there once.
 
         Args:
-            scores: (num_passages,); of equal ones the earlier passage is taken.
+            scores: (num_passages,); of equal ones the earlier passage is taken, and none at minus infinity.
             num_between: tokens that stand between two stretches.
             fits: False for stretches that have no room after all: the last passages are left out then.
             given: stretches that are there in any case.
         """
         accepted: list[Bounds] = [list(given)]
         for index in np.argsort(-scores, kind="stable").tolist():
+            if np.isneginf(scores[index]):
+                break
             found = with_another(accepted[-1], *self.bounds[index])
             if sum(stop - start for start, stop in found) + num_between * (len(found) - 1) <= max_tokens:
                 accepted.append(found)
@@ -60,15 +65,14 @@ class Passages:
         return accepted[-1]
 
 
-def _cut(text: str, spans: Spans) -> Iterator[tuple[int, int]]:
-    """Tokens [start, stop) of each passage."""
-    start, num_tokens = 0, len(spans)
-    while start < num_tokens:
-        stop = min(start + PASSAGE_TOKENS, num_tokens)
-        if stop < num_tokens:
+def _cut(text: str, spans: Spans, start: int, last: int) -> Iterator[tuple[int, int]]:
+    """Tokens [start, stop) of each passage of those from `start` to `last`."""
+    while start < last:
+        stop = min(start + PASSAGE_TOKENS, last)
+        if stop < last:
             stop = _end_near(text, spans, stop - PASSAGE_TOKENS // 4, stop)
         yield start, stop
-        if stop == num_tokens:
+        if stop == last:
             break
         start = _end_near(text, spans, stop - OVERLAP_TOKENS, stop - OVERLAP_TOKENS // 2)
 

@@ -14,12 +14,13 @@ from ondevice.words import Holdings
 
 def holdings(session: Session, telemetry: Telemetry) -> Holdings:
     """Account of a session's memory now; `telemetry` has seen its events."""
-    outside, waited = session.context.host, telemetry.stage_seconds["offload"]
+    context = session.context
+    outside, waited = context.host, telemetry.stage_seconds["offload"]
     copying = telemetry.offload_hidden_seconds + waited
     return Holdings(
-        unit=session.context.tokens.document.unit,
-        pot_bytes=session.context.pot.nbytes,
-        speculator_bytes=session.context.speculator_bytes,
+        unit=context.tokens.document.unit,
+        pot_bytes=context.pot.nbytes if context.has_pot else 0,
+        speculator_bytes=context.speculator_bytes,
         tier_bytes=0 if outside is None else outside.nbytes,
         tier_most_bytes=0 if outside is None else outside.most_bytes,
         limit_bytes=session.plan.limit_bytes,

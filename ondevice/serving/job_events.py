@@ -76,14 +76,12 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class ShelfLaid:
-    """Documents lie side by side: their names, `num_asked` were to choose from, and what the pot holds of them."""
+class ShelfSearched:
+    """The texts of `num_asked` documents were searched, and passages of these read for the question."""
 
     documents: tuple[str, ...]
     num_asked: int
-    tokens_read: int
-    tokens_kept: int
-    slots_capacity: int
+    num_tokens: int
 
 
 JobEvent = (
@@ -94,7 +92,7 @@ JobEvent = (
     | Opened
     | Saved
     | ScanFinished
-    | ShelfLaid
+    | ShelfSearched
     | ShelfAnswered
     | Stopped
     | NotKept

@@ -1,7 +1,7 @@
-"""Asks several documents: together, side by side in one pot, or each by itself; open ones and saved ones.
+"""Asks several documents: together, from the passages that a search finds in their texts, or each by itself.
 
-A question has the model for all of its time. What it opens of the library is closed again, and the open documents stay
-as they are.
+They are open ones, which need not be read to be asked together, and saved ones. A question has the model for all of its
+time. What it opens of the library is closed again, and the open documents stay as they are.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from dataclasses import dataclass
 from ondevice import words
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.decode.prompt import Turn
+from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import OndeviceError, PotError
-from ondevice.events import AnswerFinished, AnswerToken
+from ondevice.events import AnswerFinished, AnswerToken, TokensRecalled
 from ondevice.library.index import CLOSEST
 from ondevice.library.library import Entry
 from ondevice.serving.account import holdings
 from ondevice.serving.failure import problem_text
-from ondevice.serving.job_events import Failed, JobEvent, ShelfLaid, Stopped
+from ondevice.serving.job_events import Failed, JobEvent, ShelfSearched, Stopped
 from ondevice.serving.jobs import Job, Jobs, wait_for_turn
-from ondevice.serving.room import free_device_memory, require_room
+from ondevice.serving.room import free_device_memory
 from ondevice.serving.shelf_state import Passage, ShelfAnswered, ShelfTurn, ShelfWork, Stage
 from ondevice.serving.workspace import Phase, Workspace
+from ondevice.session.collection import Collection, collect
 from ondevice.session.engine import Session
-from ondevice.session.shelf import Shelf, pointed_at, shelve
-from ondevice.session.sizing import sized
 from ondevice.telemetry.telemetry import Telemetry
 
-MOST_TOGETHER = 8  # documents that are opened to see which of them a question points to
+MOST_TOGETHER = 100  # documents whose texts are searched for one question
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Request:
 
     Attributes:
         is_each: every document answers by itself; else together.
-        config: of the pot that they lie in together.
+        config: how answers are given.
         history: earlier questions with their answers.
     """
 
@@ -115,36 +115,27 @@ def _run(jobs: Jobs, work: ShelfWork, members: Sequence[Member], request: Reques
 
 def _together(jobs: Jobs, work: ShelfWork, turn: ShelfTurn, members: Sequence[Member], request: Request) -> Job:
     turn.stage = Stage.OPENING
-    members, sessions = _found(jobs, members, turn), list[Session]()
+    members, texts = _found(jobs, members, turn), list[DocumentTokens]()
     for member in members:
-        sessions.append(_opened(jobs, member))
+        texts.append(_text(jobs, member))
         if work.stop.is_set():
             return
-    chosen = pointed_at(sessions, turn.question)
-    laid = _laid(jobs, [sessions[index] for index in chosen], request.config)
-    asked = [members[index] for index in chosen]
-    sessions.clear()  # what was opened and is not pointed to goes
-    ledger = laid.session.context.ledger
-    names = ", ".join(member.name for member in asked)
-    turn.note = (
-        f"Side by side: {names}; {words.count(ledger.tokens_kept)} of their {words.count(ledger.tokens_read)} tokens "
-        f"in a pot of {words.count(ledger.slots_capacity)} slots."
-    )
-    if turn.num_asked > 1:
-        turn.note += f" The question points to {len(asked)} of {words.plural(turn.num_asked, 'document')}."
-    yield ShelfLaid(
-        tuple(member.name for member in asked),
-        turn.num_asked,
-        ledger.tokens_read,
-        ledger.tokens_kept,
-        ledger.slots_capacity,
-    )
+    collection = collect(jobs.engine, texts, request.config)
     said = ShelfAnswered()
     turn.answers.append(said)
     turn.stage = Stage.ANSWERING
-    finished = yield from _asked(work, said, laid.session, turn.question, request)
+    finished: AnswerFinished | None = None
+    for event in _asked(work, said, collection.session, turn.question, request):
+        yield event
+        if isinstance(event, TokensRecalled):
+            names = tuple(dict.fromkeys(map(collection.name, event.pages)))
+            searched = words.plural(turn.num_asked, "document")
+            turn.note = f"Searched: {searched}. Read for this question: {', '.join(names)}."
+            yield ShelfSearched(names, turn.num_asked, event.num_tokens)
+        if isinstance(event, AnswerFinished):
+            finished = event
     if finished is not None:
-        said.passages = tuple(_on_shelf(laid, asked, finished))
+        said.passages = tuple(_in_documents(collection, members, finished))
         yield said
 
 
@@ -231,24 +222,32 @@ def _opened(jobs: Jobs, member: Member) -> Session:
     return session
 
 
-def _laid(jobs: Jobs, sessions: Sequence[Session], config: EngineConfig) -> Shelf:
-    """The documents side by side, where there is room."""
-    engine, total = jobs.engine, sum(session.context.tokens.num_tokens for session in sessions)
-    plan = sized(engine.plan(config), total, jobs.free_memory(engine.loaded.device))
-    require_room(plan, total, jobs.registry.others(None), free_memory=jobs.free_memory)
-    return shelve(engine, sessions, config)
+def _text(jobs: Jobs, member: Member) -> DocumentTokens:
+    """The text of a member, whether it is read or not; that of a saved one without its pot.
+
+    Raises:
+        PotError: it is not open yet.
+        PotMismatch, LibraryError: as `Library.text`.
+    """
+    if member.entry is not None:
+        return jobs.library.text(jobs.engine, member.entry.id)
+    tokens = None if member.workspace is None else member.workspace.tokens
+    if tokens is None:
+        raise PotError("The document is not open yet", where=member.name, fix="Wait until its text is shown.")
+    return tokens
 
 
-def _on_shelf(laid: Shelf, members: Sequence[Member], finished: AnswerFinished) -> Iterator[Passage]:
+def _in_documents(collection: Collection, members: Sequence[Member], finished: AnswerFinished) -> Iterator[Passage]:
     """The passages of an answer, each in its own document."""
+    firsts = collection.firsts
     for source in finished.sources.passages:
-        which, page = laid.places[source.page - 1]
-        member, first = members[which], laid.firsts[which]
-        stop = laid.firsts[which + 1] if which + 1 < len(members) else source.stop_token
+        which, page = collection.pages[source.page - 1]
+        member, first = members[which], firsts[which]
+        stop = firsts[which + 1] if which + 1 < len(members) else source.stop_token
         yield Passage(
             member.id,
             member.name,
-            laid.documents[which].unit,
+            collection.documents[which].unit,
             page,
             source.start_token - first,
             min(source.stop_token, stop) - first,

@@ -49,7 +49,7 @@ class Rereading:
         self._between = plan.loaded.tokenizer.encode(_BETWEEN)[0]
         self._text, self._spans = text, spans = tokens.whole()
         self._starts = np.cumsum([0, *map(len, tokens.texts)]).tolist()
-        self._passages = Passages(text, spans)
+        self._passages = Passages(text, spans, tokens.firsts)
         self.search = BM25([self._passage(index) for index in range(len(self._passages.bounds))])
 
     def rows_named(self, question: str) -> list[Row]:
@@ -69,7 +69,8 @@ class Rereading:
         attention: Weights | None = None,
         rows: Sequence[Row] = (),
     ) -> Bounds:
-        """The passages that a question is about, in the document's order.
+        """The passages that a question is about, in the document's order; in a collection the beginnings of documents
+        where it finds none.
 
         Args:
             max_tokens: of all of them together.
@@ -86,7 +87,7 @@ class Rereading:
         if first == last and asks_for_whole(question):
             (first, last), section = section, (0, 0)
             if first == last:
-                return ()
+                return self._beginnings(max_tokens) if self._tokens.places else ()
         if max_tokens < 1:
             return ()
         if first < last <= first + max_tokens:
@@ -98,13 +99,23 @@ class Rereading:
         if first < last:
             is_there = np.array([start < last and stop > first for start, stop in self._passages.bounds])
             scores = is_there * (scores + np.linspace(2e-9, 1e-9, scores.size))  # the first ones where none fits
+        if self._tokens.places and scores.any():  # no document without a word of it
+            scores = np.where(scores > 0, scores, -np.inf)
         begin, end = section
         given: Bounds = [(begin, min(end, begin + max_tokens))] if begin < end else []
         for row in rows:
             offset = self._starts[row.page_index]
             given = with_another(given, *self._tokens_of((offset + row.start, offset + row.stop)))
         found = self._passages.best(scores, max_tokens, self._between.size, given=given) if scores.any() else given
+        if self._tokens.places and not found:
+            return self._beginnings(max_tokens)
         return [(max(start, first), min(stop, last)) for start, stop in found] if first < last else found
+
+    def _beginnings(self, max_tokens: int) -> Bounds:
+        """Beginnings of all documents of a collection: of several, only passages are read."""
+        ends = [*self._tokens.firsts[1:], self._tokens.num_tokens]
+        share = max_tokens // len(ends)
+        return [(start, min(start + share, end)) for start, end in zip(self._tokens.firsts, ends, strict=True)]
 
     def _by_words(self, question: str) -> Weights:
         """Scores of the passages by the question's words, and a little by the names beside those in the best one."""
@@ -121,6 +132,8 @@ class Rereading:
     def place_named(self, question: str) -> tuple[int, int]:
         """Tokens [start, stop) of the pages, beginning or end that a question names; as many as none if it does not."""
         tokens = self._tokens
+        if tokens.places:  # each of several documents has such a place
+            return 0, 0
         numbers = [tokens.page_number(index) for index in range(tokens.num_pages)]
         if pages := pages_named(question, tokens.document.unit, numbers):
             return tokens.page_tokens(pages[0])[0], tokens.page_tokens(pages[-1])[1]
@@ -181,8 +194,8 @@ class Rereading:
     def _heading(self, token: int, *, is_first: bool) -> npt.NDArray[np.int32]:
         """Ids before a passage: an empty line, the page that it is on, where pages have numbers, and its heading."""
         tokens, text = self._tokens, "" if is_first else _BETWEEN
-        unit = tokens.document.unit
-        page = f"{unit.capitalize()} {tokens.page_of(token)}" if unit in NUMBERED else ""
+        place = tokens.place(tokens.page_index(token))
+        page = place[:1].upper() + place[1:] if tokens.places or tokens.document.unit in NUMBERED else ""
         character = int(self._spans[token, 0])
         above = heading_at(tokens.headings, character)
         title = above.title[:_TITLE_CHARS] if above is not None and above.start < character else ""

@@ -20,10 +20,10 @@ from ondevice.config import FIELDS, EngineConfig, value_of, with_values
 from ondevice.context import Context
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
-from ondevice.errors import DamagedPot, NotResumable, PotError
+from ondevice.errors import DamagedPot, NotResumable, PotError, PotMismatch
 from ondevice.events import Event
 from ondevice.machine.memory import memory_watched
-from ondevice.model.loading.load import require_local
+from ondevice.model.loading.load import LoadedModel, require_local
 from ondevice.pot.depths import Depths
 from ondevice.pot.restoring import restore_
 from ondevice.pot.saving import read_tensors, write_pot
@@ -212,15 +212,7 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
         _parts(tensors, prefix) for prefix in (_PREFIX, _TIER, _SPECULATOR, _DEPTHS, _READER, _FRAME)
     )
     context, saved, counts = session.context, header.config, header.counts
-    tokens = DocumentTokens.restore(
-        header.document,
-        context.loaded.tokenizer.encode,
-        {name: _array(name, tensor) for name, tensor in arrays.items()},
-        list(header.notes),
-        context.decoder.parts.vocab_size,
-    )
-    tokens.document = replace(header.document, pages=_pages(tokens))
-    context.tokens = tokens
+    context.tokens = tokens = _tokens(header, arrays, context.loaded, context.decoder.parts.vocab_size)
     context.spans = _spans(session, header.spans)
     context.depths = Depths.restore(context.depths.num_layers, depths, context.num_positions)
     context.num_read, context.num_skipped, context.num_cycles = counts.num_read, counts.num_skipped, counts.num_cycles
@@ -244,6 +236,28 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
     restore_(context.pot, tensors, context.decoder.rotate_keys, context.extent)
     if is_reading:
         restore_reader(session.reader, context, reader)
+
+
+def saved_tokens(engine: Engine, path: Path) -> DocumentTokens:
+    """The document of a saved session without its pot.
+
+    Raises:
+        PotError: the file is missing or damaged.
+        PotMismatch: it belongs to another tokenizer.
+    """
+    header, loaded = PotHeader.read(path), engine.loaded
+    if header.tokenizer != loaded.tokenizer.fingerprint:
+        raise PotMismatch("It was read with another tokenizer", where=str(path), fix="Read the document again.")
+    arrays = _parts(read_tensors(path, header.sha256, _PREFIX), _PREFIX)
+    return _tokens(header, arrays, loaded, engine.decoder.parts.vocab_size)
+
+
+def _tokens(header: PotHeader, arrays: dict[str, Tensor], loaded: LoadedModel, vocab_size: int) -> DocumentTokens:
+    state = {name: _array(name, tensor) for name, tensor in arrays.items()}
+    encode = loaded.tokenizer.encode
+    tokens = DocumentTokens.restore(header.document, encode, state, list(header.notes), vocab_size)
+    tokens.document = replace(header.document, pages=_pages(tokens))
+    return tokens
 
 
 def _spans(session: Session, saved: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:

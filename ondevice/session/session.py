@@ -217,7 +217,8 @@ class Session:
             return
         tokens, fact, rows = self.context.tokens, "", list[Row]()
         if tokens.keeps_text:
-            fact = told(question, tokens.texts, tokens.document.name, tokens.document.unit, tokens.num_pages)
+            if not tokens.places:
+                fact = told(question, tokens.texts, tokens.document.name, tokens.document.unit, tokens.num_pages)
             if generation.num_passage_tokens and not (fact or self._names_place(question)):
                 rows = self._again.rows_named(question)
         asked = f"{fact}{told_of(rows, question)}{question}"
@@ -253,7 +254,9 @@ class Session:
                     num_after = len(prompt.ids) + len(prompt.begun) + generation.max_new_tokens
                     context, recalled = self._again.read(passages, num_after, self.is_stopping)
                     clock.book("revival")
-                    if asks_which_page(question):  # whose numbers stand beside the passages
+                    if (
+                        asks_which_page(question) and not context.tokens.places
+                    ):  # whose numbers stand beside the passages
                         prompt = replace(prompt, told=f"{prompt.told}{recalled.pages} ")
                     yield recalled
                 else:
@@ -282,8 +285,7 @@ class Session:
         """The answer that the headings of the document give by themselves; "" if they give none."""
         if not (tokens := self.context.tokens).keeps_text:
             return ""
-        page = lambda at: f"{tokens.document.unit} {tokens.page_number(at)}"  # noqa: E731
-        return from_outline(question, tokens.texts, lambda: tokens.headings, page)
+        return from_outline(question, tokens.texts, lambda: tokens.headings, tokens.place)
 
     @property
     def _again(self) -> Rereading:
@@ -322,13 +324,18 @@ class Session:
         rows: Sequence[Row] = (),
     ) -> Bounds:
         """The passages that a question of `num_asked` tokens is answered from; none if that is the pot."""
-        if not generation.num_passage_tokens or not self.context.tokens.keeps_text:
-            return ()
-        if not (self._rereads(generation) or asks_which_page(question) or self._names_place(question)):
+        most, tokens = generation.num_passage_tokens, self.context.tokens
+        if tokens.places:  # a collection has no pot
+            most = most or GenerationConfig().num_passage_tokens
+        elif (
+            not most
+            or not tokens.keeps_text
+            or not (self._rereads(generation) or asks_which_page(question) or self._names_place(question))
+        ):
             return ()
         loaded, chat = self.context.loaded, self.context.chat
         room = loaded.max_positions - len(chat.prefix) - num_asked - generation.max_new_tokens
-        return self._again.find(question, min(generation.num_passage_tokens, room), earlier, attention, rows)
+        return self._again.find(question, min(most, room), earlier, attention, rows)
 
     def _judgement(
         self, question: str, prompt: Prompt, generation: GenerationConfig, *, is_from_passages: bool
@@ -345,12 +352,14 @@ class Session:
         if prompt.begun or prompt.told or asks_for_whole(question) or self._names_place(question):
             return None
         coverage = self._again.search.coverage(question)
-        return None if coverage is None else Judgement(NOT_YET if context.spans else NOT_THERE, coverage)
+        is_early = context.spans and not context.tokens.places  # of a collection nothing is read
+        return None if coverage is None else Judgement(NOT_YET if is_early else NOT_THERE, coverage)
 
     def _prompt_tokens(self, generation: GenerationConfig) -> int:
         """Tokens that earlier turns may take together with the question: what the answer leaves of the free slots, or
         half the reserve if that is more. Where tokens are recalled for the question, the free slots are theirs.
         """
         context = self.context
-        free = 0 if context.has_evicted_outside else context.pot.num_free - generation.max_new_tokens
+        is_taken = context.has_evicted_outside or not context.has_pot
+        free = 0 if is_taken else context.pot.num_free - generation.max_new_tokens
         return max(free, context.config.pot.reserve // 2)

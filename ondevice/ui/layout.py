@@ -181,7 +181,7 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
 def _shelf_parts() -> dict[str, Any]:
     parts: dict[str, Any] = {"shelf_head": panel("shelf_head")}
     parts["shelf_choices"] = gr.CheckboxGroup(
-        [], label="Documents", info="Open ones that are read to the end, and those of the library.",
+        [], label="Documents", info="Open ones, and those of the library.",
         elem_id="od-shelf-choices",
     )  # fmt: skip
     with gr.Row(elem_id="od-shelf-row"):

@@ -12,11 +12,10 @@ from ondevice.decode.prompt import Turn
 from ondevice.errors import PotError
 from ondevice.events import AnswerToken
 from ondevice.serving.failure import problem_text
-from ondevice.serving.job_events import ShelfLaid, Waiting
+from ondevice.serving.job_events import ShelfSearched, Waiting
 from ondevice.serving.shelf_state import ShelfAnswered
 from ondevice.serving.shelving import WHOLE_LIBRARY, Member, Request, ask_several, member_of
 from ondevice.serving.visitor import Visitor
-from ondevice.serving.workspace import Phase
 from ondevice.ui.form import Form
 from ondevice.ui.layout import EACH
 from ondevice.ui.library_actions import LibraryActions
@@ -108,16 +107,16 @@ class ShelfActions:
         throttle = Throttle()
         with closing(ask_several(self._jobs, visitor.shelf, members, request)) as events:
             for event in events:
-                is_news = isinstance(event, Waiting | ShelfLaid | ShelfAnswered)
+                is_news = isinstance(event, Waiting | ShelfSearched | ShelfAnswered)
                 if (is_news or isinstance(event, AnswerToken)) and throttle.allows(urgent=is_news):
                     yield {"shelf": shelf_payload(visitor), **shelf_controls(visitor)}
 
     def _members(self, visitor: Visitor) -> list[Member]:
-        """The documents that can be asked: open ones that are read, then those of the library that are not open."""
-        read = [one for one in visitor.documents if one.phase is Phase.READ]
-        loaded, opened = self._jobs.engine.loaded, {one.entry_id for one in read}
+        """The documents that can be asked: open ones, then those of the library that are not open."""
+        opened_ones = [one for one in visitor.documents if one.tokens is not None]
+        loaded, opened = self._jobs.engine.loaded, {one.entry_id for one in opened_ones}
         saved = [entry for entry in self._jobs.library.entries() if not entry.misfit(loaded)][:_LISTED]
-        members = [*map(member_of, read), *(member_of(entry) for entry in saved if entry.id not in opened)]
+        members = [*map(member_of, opened_ones), *(member_of(entry) for entry in saved if entry.id not in opened)]
         return [*members, WHOLE_LIBRARY] if saved else members
 
 

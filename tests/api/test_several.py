@@ -55,9 +55,9 @@ def test_several_documents_over_http(client: Client) -> None:
     ids = [one["id"] for one in client.documents()]
     entry = client.save(ids[1])["id"]
     events = list(client.ask_several("Zzxj?", [ids[0]], [entry], max_new_tokens=4))
-    [laid] = [event for event in events if event["event"] == "shelf_laid"]
-    assert laid["documents"] == list(TEXTS)
-    assert laid["tokens_read"] == sum(map(len, TEXTS.values()))
+    [searched] = [event for event in events if event["event"] == "shelf_searched"]
+    assert searched["documents"] == list(TEXTS)
+    assert searched["num_asked"] == len(TEXTS)
     assert events[-1]["event"] == "shelf_answered"
     assert events[-1]["text"]
     by_id = dict(zip((ids[0], entry), TEXTS.values(), strict=True))

@@ -17,7 +17,6 @@ from ondevice.pot.slots import CodedSlots
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_reading, load_session, save_reading, save_session
 from ondevice.session.session import Session
-from ondevice.session.shelf import shelve
 from tests.builders.grids import first_of
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 from tests.builders.pots import check_invariants
@@ -199,16 +198,3 @@ def test_pots_of_another_type_or_with_a_broken_frame_are_refused(tmp_path: Path)
     save_session(session, path)
     with pytest.raises(DamagedPot, match="spread"):
         load_session(Engine(LOADED, config()), path)
-
-
-@pytest.mark.parametrize("kv_dtype", ["int8", "k8v4", "int4", "model"])
-def test_documents_of_both_types_stand_on_one_shelf(kv_dtype: str) -> None:
-    given = config(pot=replace(POT, kv_dtype=kv_dtype), tier=TIER)
-    sessions = [read(config(pot=replace(POT, kv_dtype=one), tier=TIER)) for one in ("int8", "model")]
-    shelf = shelve(Engine(LOADED, given), sessions)
-    assert isinstance(list(shelf.session.ask("What was lit at dusk?"))[-1], AnswerFinished)
-    tier = shelf.session.context.host.tier
-    for context in (one.context for one in sessions):
-        expected = context.host.tier.keys(0, slice(0, 8))
-        found = tier.keys(0, slice(0, 8))
-        assert (found - expected).abs().max() < (0.3 if kv_dtype == "int4" else 0.02) * expected.abs().max()

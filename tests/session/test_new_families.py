@@ -10,11 +10,10 @@ import torch
 from ondevice.config import PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.decode.combine import combine
 from ondevice.documents.types import Document, Page
-from ondevice.errors import ConfigError, PotError
+from ondevice.errors import ConfigError
 from ondevice.events import AnswerFinished, DocumentRead, TokensRead
 from ondevice.session.engine import Engine, Session
 from ondevice.session.saving import load_reading, load_session, most_saved_bytes, save_reading, save_session
-from ondevice.session.shelf import shelve
 from tests.builders.models import STATEFUL, plain_config, plain_generation, tiny_loaded
 from tests.builders.pots import check_invariants
 
@@ -126,8 +125,6 @@ def test_a_model_with_a_state_says_what_it_cannot_do(family: str) -> None:
     before = holds(session)
     finished = ask(session)
     assert (finished.recalled, is_as(session, before)) == (None, True)
-    with pytest.raises(PotError, match="state"):
-        shelve(engine, [session])
     with pytest.raises(ConfigError, match="cannot read first"):
         Engine(LOADED["smollm3"], asked).add_speculator("small", LOADED[family])
 

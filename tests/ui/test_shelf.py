@@ -68,11 +68,10 @@ def save_and_close(desk: Desk) -> str:
 def test_together_names_the_document_of_every_passage(desk: Desk) -> None:
     before = [one.session.context.pot.num_cached[0] for one in desk.visitor.workspaces if one.session is not None]
     turn = ask(desk, TOGETHER)["turns"][0]
-    assert "Side by side: lamp.txt, boat.txt" in turn["note"]
-    assert "2 of 2 documents" in turn["note"]
+    assert turn["note"] == "Searched: 2 documents. Read for this question: lamp.txt, boat.txt."
     [answer] = turn["answers"]
     assert answer["text"]
-    assert f"Read: {len(LAMP) + len(BOAT):,} of" in answer["account"]
+    assert "first word after" in answer["account"]
     texts = {one.id: text for one, text in zip(desk.visitor.workspaces, (LAMP, BOAT), strict=True)}
     assert answer["passages"]
     for passage in answer["passages"]:
@@ -122,7 +121,7 @@ def test_a_passage_leads_to_an_open_document_and_a_closed_one_says_so(desk: Desk
 def test_the_whole_library_is_asked_by_its_index(desk: Desk) -> None:
     key = save_and_close(desk)
     turn = ask(desk, TOGETHER, keys=["library"])["turns"][0]
-    assert "Side by side: boat.txt" in turn["note"]
+    assert "Read for this question: boat.txt" in turn["note"]
     assert {one["document"] for answer in turn["answers"] for one in answer["passages"]} == {key}
     LibraryActions(desk.runner).delete(desk.id, key)
     steps = ask_several(desk.jobs, desk.visitor.shelf, [WHOLE_LIBRARY], _request(desk))

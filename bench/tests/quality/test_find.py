@@ -1,4 +1,4 @@
-"""Search for the document that a question is about: the rows, and a measurement of three ways to choose."""
+"""Search for the document that a question is about: the rows, and a measurement of two ways to choose."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def test_passages_are_documents_and_only_those_with_the_answer_are_right(tmp_pat
         read_rows([tmp_path / "empty.jsonl"], None)
 
 
-def test_three_ways_to_choose_are_measured(tmp_path: Path) -> None:
+def test_two_ways_to_choose_are_measured(tmp_path: Path) -> None:
     table = measure_finding(setup(), [write(tmp_path / "rows.jsonl")], None, 64)
-    assert table.summary["bm25_found_in_1"] == table.summary["rare_words_found_in_10"] == 1.0
+    assert table.summary["bm25_found_in_1"] == 1.0
     assert 0.0 <= table.summary["index_found_in_1"] <= table.summary["index_found_in_10"] == 1.0
-    assert {one.contender for one in table.rows} == {"index", "rare words", "bm25"}
-    shares = {f"{one.contender.replace(' ', '_')}_found_in_{one.case['among']}": one.p50 for one in table.rows}
+    assert {one.contender for one in table.rows} == {"index", "bm25"}
+    shares = {f"{one.contender}_found_in_{one.case['among']}": one.p50 for one in table.rows}
     assert shares == table.summary

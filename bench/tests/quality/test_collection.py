@@ -1,4 +1,4 @@
-"""LongBench's passages on a shelf: four ways to choose, rows without a place left out, and a stopped run goes on."""
+"""LongBench's passages as a collection: four ways, rows without a place left out, and a stopped run goes on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ondevice.documents import Document
 from ondevice.errors import ConfigError
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Setup
-from ondevice_bench.quality.run_shelf_data import MEASUREMENT, figures
+from ondevice_bench.quality.qa_summary import F1, HELD
+from ondevice_bench.quality.run_collection import MEASUREMENT, NAMES, figures
 from ondevice_bench.quality.trials import Trial
 from ondevice_bench.results.result import Row, row
 from tests.builders.models import plain_config, tiny_loaded
@@ -35,17 +36,16 @@ def measured(path: Path, answers: list[str], earlier: tuple[Row, ...] = ()) -> l
     }  # fmt: skip
     path.write_text(json.dumps(line), encoding="utf-8")
     setup = Setup(ENGINE, lambda *reported: None, nothing_to_open, {}, earlier, None)
-    options = SimpleNamespace(data=path, limit=None)
+    options = SimpleNamespace(data=path, limit=None, new_tokens=8)
     return [item for item in MEASUREMENT.run(setup, options) if isinstance(item, Trial)]
 
 
 def test_a_row_is_asked_in_four_ways(tmp_path: Path) -> None:
     trials = measured(tmp_path / "hotpotqa.jsonl", ["Ann Lee"])
-    assert [one.contender for one in trials] == ["alone", "shelf", "index", "bm25"]
-    alone, shelf, index, search = (one.num_read for one in trials)
-    assert alone == len("Ann Lee lit the lamp.")
-    assert alone <= shelf <= index
-    assert index == sum(map(len, ("Ann Lee lit the lamp.", "A boat went out.", "Rain fell on the hill."))) <= search
+    assert [one.contender for one in trials] == list(NAMES)
+    held = {one.contender: one.scores[HELD] for one in trials}
+    assert held == dict.fromkeys(NAMES, 1.0), "all of them have read the sentence"
+    assert all(0.0 <= one.scores[F1] <= 1.0 for one in trials)
     assert measured(tmp_path / "hotpotqa.jsonl", ["Ann Lee"], tuple(MEASUREMENT.rows(trials, EngineConfig()))) == []
 
 
@@ -54,14 +54,13 @@ def test_a_row_whose_answer_stands_nowhere_is_left_out(tmp_path: Path) -> None:
         measured(tmp_path / "hotpotqa.jsonl", ["yes"])
 
 
-def test_the_index_is_held_against_the_right_documents() -> None:
+def test_a_collection_is_held_against_search() -> None:
     rows = [
-        row(name, {"task": "hotpotqa", "budget": 800, "trial": "0/0"}, "LongBench score", "share", [score])
-        for name, score in (("alone", 1.0), ("shelf", 0.5), ("index", 0.75), ("bm25", 0.25))
+        row(name, {"task": "hotpotqa", "budget": 800, "trial": f"{number}/0"}, metric, "share", [score])
+        for name, score in (("collection", 0.75), ("bm25", 0.25))
+        for number in range(8)
+        for metric in (F1, HELD)
     ]
     found = figures(rows)
-    assert (found["shelf_share_of_single"], found["index_share_of_single"], found["shelf_minus_bm25"]) == (
-        0.5,
-        0.75,
-        0.25,
-    )
+    assert (found["collection"], found["collection_minus_bm25"]) == (0.75, 0.5)
+    assert found["collection_minus_bm25_low"] == found["collection_minus_bm25_high"] == 0.5

@@ -1,0 +1,93 @@
+"""A collection: the texts of several documents, asked together from the passages that a search finds in all of them.
+
+Nothing of it need be read: passages are read for their question, in a context of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+
+from ondevice.config import EngineConfig, PotConfig
+from ondevice.documents.tokens import DocumentTokens
+from ondevice.documents.types import Document
+from ondevice.errors import PotError
+from ondevice.events import PageNote
+from ondevice.session.engine import Engine
+from ondevice.session.session import Session
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Documents as one.
+
+    Attributes:
+        session: to be asked; its document has the pages of all of them, numbered through.
+        documents: in their order.
+        pages: for each page of the collection, which of the documents it is of, and its number there.
+    """
+
+    session: Session
+    documents: tuple[Document, ...]
+    pages: tuple[tuple[int, int], ...]
+
+    @property
+    def firsts(self) -> Sequence[int]:
+        """The first token of each document in the collection."""
+        return self.session.context.tokens.firsts
+
+    def name(self, page: int) -> str:
+        """The document that a page of the collection is of."""
+        return self.documents[self.pages[page - 1][0]].name
+
+    def place(self, page: int) -> str:
+        """A page of the collection as people name it: `manual.pdf, page 3`."""
+        return self.session.context.tokens.place(page - 1)
+
+
+def collect(engine: Engine, texts: Sequence[DocumentTokens], config: EngineConfig | None = None) -> Collection:
+    """Lay texts one behind the other; those given stay as they are.
+
+    Args:
+        texts: of the engine's tokenizer, each to its end.
+        config: how answers are given; None: as the engine's.
+
+    Raises:
+        PotError: there is none, or one of them is a stream; says which.
+    """
+    if not texts:
+        raise PotError("There is no document in the collection", fix="Name one or more.")
+    for tokens in texts:
+        if not tokens.keeps_text:
+            where, fix = tokens.document.name, "Save it to a file, and name that."
+            raise PotError("A stream has no text to be found again", where=where, fix=fix)
+    session = Session(engine.plan(replace(config or engine.config, pot=PotConfig())))
+    joined, pages = _joined(engine, texts)
+    context, documents = session.context, tuple(tokens.document for tokens in texts)
+    context.tokens, context.spans = joined, [(0, joined.num_tokens)]
+    joined.places = tuple(f"{documents[which].name}, {documents[which].unit} {number}" for which, number in pages)
+    joined.firsts = tuple(accumulate((tokens.num_tokens for tokens in texts[:-1]), initial=0))
+    return Collection(session, documents, pages)
+
+
+def _joined(engine: Engine, texts: Sequence[DocumentTokens]) -> tuple[DocumentTokens, tuple[tuple[int, int], ...]]:
+    """The tokens of all documents as those of one, and where each of its pages is from."""
+    states, pages, notes = [], list[tuple[int, int]](), list[PageNote]()
+    first_token = 0
+    for which, tokens in enumerate(texts):
+        state, first_page = tokens.state(), len(pages)
+        numbers = state["page_numbers"].tolist()
+        at = {number: first_page + index + 1 for index, number in enumerate(numbers)}
+        notes += [replace(note, page=at[note.page]) for note in tokens.notes]
+        pages += [(which, number) for number in numbers]
+        states.append(state | {"page_starts": state["page_starts"] + np.int32(first_token)})
+        first_token += tokens.num_tokens
+    joined = {name: np.concatenate([state[name] for state in states]) for name in states[0]}
+    joined["page_numbers"] = np.arange(1, len(pages) + 1, dtype=np.int32)
+    joined["num_tokens"] = np.array([first_token])
+    document = Document(f"{len(texts)} documents", "collection", "page", (), num_pages=len(pages))
+    encode, vocab_size = engine.loaded.tokenizer.encode, engine.decoder.parts.vocab_size
+    return DocumentTokens.restore(document, encode, joined, notes, vocab_size), tuple(pages)
