@@ -107,7 +107,7 @@ class Holdings:
     """Holdings of a session: what an answer is written from, and what of it takes memory.
 
     Attributes:
-        unit: what the pages of the document are called.
+        unit: what the pages of the document are called; "" where they are several documents'.
         pot_bytes: the pot's.
         speculator_bytes: those of the small model's pot; 0 without one.
         tier_bytes: what the host tier takes now; 0 without one.
@@ -184,12 +184,7 @@ def account_rows(answer: AnswerFinished, held: Holdings) -> list[tuple[str, str]
         ),
         ("Not found in the document", ", ".join(answer.unfounded)),
         ("Time", _took(answer).capitalize() if answer.ttft_seconds else ""),
-        ("Read", f"{count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens"),
-        ("Kept", f"{plural(ledger.tokens_kept, 'token')}, each by one attention head or more"),
-        ("Evicted", plural(ledger.tokens_evicted, "token")),
-        ("Pruned", plural(ledger.tokens_pruned, "token") if ledger.tokens_pruned else ""),
-        ("Skipped", _skipped(ledger, held.unit) if ledger.tokens_skipped else ""),
-        ("Pot", f"{count(ledger.slots_used)} of {count(ledger.slots_capacity)} slots, {size(held.pot_bytes)}"),
+        *(_of_pot(ledger, held) if held.pot_bytes else ()),
         ("Small model's pot", size(held.speculator_bytes) if held.speculator_bytes else ""),
         ("Host tier", _tier(held) if held.tier_bytes or held.tier_most_bytes else ""),
         ("Memory", f"{size(held.nbytes)} of {size(held.limit_bytes)} for the document" if held.limit_bytes else ""),
@@ -199,6 +194,18 @@ def account_rows(answer: AnswerFinished, held: Holdings) -> list[tuple[str, str]
         ("Conversation", ", ".join(_remembered(answer)).capitalize()),
     ]
     return [(name, text) for name, text in rows if text]
+
+
+def _of_pot(ledger: Ledger, held: Holdings) -> list[tuple[str, str]]:
+    """Rows on the tokens of a document that is read; a collection has no pot."""
+    return [
+        ("Read", f"{count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens"),
+        ("Kept", f"{plural(ledger.tokens_kept, 'token')}, each by one attention head or more"),
+        ("Evicted", plural(ledger.tokens_evicted, "token")),
+        ("Pruned", plural(ledger.tokens_pruned, "token") if ledger.tokens_pruned else ""),
+        ("Skipped", _skipped(ledger, held.unit) if ledger.tokens_skipped else ""),
+        ("Pot", f"{count(ledger.slots_used)} of {count(ledger.slots_capacity)} slots, {size(held.pot_bytes)}"),
+    ]
 
 
 def _took(answer: AnswerFinished) -> str:
@@ -234,7 +241,8 @@ def recalled(answer: AnswerFinished, unit: str) -> list[str]:
         assert answer.recalled is not None
         how = "Found and read again" if answer.recalled.is_text else "Brought back"
         number = plural(answer.num_recalled, "token")
-        lines.append(f"{how} {number} for this answer, from {_on_pages(answer.pages_recalled, unit)}")
+        pages = f", from {_on_pages(answer.pages_recalled, unit)}" if unit else ""
+        lines.append(f"{how} {number} for this answer{pages}")
     if answer.num_aside:
         lines.append(f"{plural(answer.num_aside, 'kept token')} stood aside for them: too far from what came back")
     return lines

@@ -18,7 +18,7 @@ def holdings(session: Session, telemetry: Telemetry) -> Holdings:
     outside, waited = context.host, telemetry.stage_seconds["offload"]
     copying = telemetry.offload_hidden_seconds + waited
     return Holdings(
-        unit=context.tokens.document.unit,
+        unit="" if context.tokens.places else context.tokens.document.unit,
         pot_bytes=context.pot.nbytes if context.has_pot else 0,
         speculator_bytes=context.speculator_bytes,
         tier_bytes=0 if outside is None else outside.nbytes,

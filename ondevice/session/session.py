@@ -360,6 +360,7 @@ class Session:
         half the reserve if that is more. Where tokens are recalled for the question, the free slots are theirs.
         """
         context = self.context
-        is_taken = context.has_evicted_outside or not context.has_pot
-        free = 0 if is_taken else context.pot.num_free - generation.max_new_tokens
+        if not context.has_pot:  # that of the passages has room for them
+            return GenerationConfig().num_passage_tokens
+        free = 0 if context.has_evicted_outside else context.pot.num_free - generation.max_new_tokens
         return max(free, context.config.pot.reserve // 2)
