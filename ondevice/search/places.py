@@ -45,8 +45,8 @@ _OF_ITSELF = re.compile(
 _WHOLE = re.compile(
     r"\bsummar|\boverview\b|\boutline\b|\bgist\b|\btl;? ?dr\b|\bin (?:short|brief|a nutshell)\b|\btakeaways?\b"
     r"|\b(?:main|key|central|overall) (?:idea|point|topic|theme|argument|finding|message|purpose|conclusion)s?\b"
-    rf"|\bwhat (?:is|are|was|does|do) (?:this|the|that|these|all)? ?{_TEXT}s? (?:about|all about|talk about|deal with|say"
-    r"|cover|have in common)\b"
+    rf"|\bwhat (?:is|are|was|does|do) (?:this|the|that|these|all)? ?{_TEXT}s? (?:about|all about|talk about|deal with"
+    r"|say|cover|have in common)\b"
     r"|\b(?:entire|whole) (?:document|text|paper|book|article|report|contract|story)\b"
     r"|\b(?:list|name|enumerate|give me) (?:all|every|each)\b|\bwhat (?:has |have |was |were )?changed\b"
     r"|\bzusammenfass|\bworum geht|\bfasse?\b.*\bzusammen\b"
