@@ -15,7 +15,6 @@
     [".od-rewording [type=submit]", ["[href^='#answer-edit']"]],
     ["#od-sample, [data-sample], #od-ask, #od-stop-answer, #od-chat .examples button, #od-chat button[aria-label=Clear], "
       + "#od-password button", ["#od-password input", QUESTION]],
-    ["#od-shelf-ask, #od-shelf-stop", ["#od-shelf-question textarea"]],
   ];
   let awaited = [], placed = null;
 

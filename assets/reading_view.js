@@ -146,6 +146,8 @@
         if (flash && token > flash.start && token - count < flash.stop) mark(run);
         return run;
       });
+      const heading = piece.node.querySelector("h3");
+      if (heading) heading.textContent = value.heading;
       if (!runs.length) runs.push(od.textElement("em", "There is no text here."));
       piece.body.replaceChildren(...runs);
       piece.body.style.minHeight = "";

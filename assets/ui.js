@@ -28,7 +28,7 @@ window.ondevice = (() => {
   }
 
   // What is on a tab takes what the header, a notice and the tabs leave of the window: none of them has a fixed height.
-  const BENCHES = ["od-workbench", "od-library", "od-tab-shelf"];
+  const BENCHES = ["od-workbench", "od-library"];
   const fitWorkbench = () => {
     const bench = BENCHES.map((id) => document.getElementById(id)).find((element) => element?.clientWidth);
     if (!bench) return; // not there yet

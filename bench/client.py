@@ -117,18 +117,10 @@ class Client:
         """Ask a question on every piece of a document; yields events. Closing it stops the scan."""
         return self._lines(f"/documents/{document_id}/scan", {"question": question})
 
-    def ask_several(
-        self,
-        question: str,
-        documents: Sequence[str] = (),
-        entries: Sequence[str] = (),
-        *,
-        each: bool = False,
-        **settings: Any,
-    ) -> Iterator[dict[str, Any]]:
-        """Ask several documents, open and saved ones, together or each by itself; yields events."""
-        body = {"question": question, "documents": list(documents), "entries": list(entries), "each": each}
-        return self._lines("/shelf", body | settings)
+    def collect(self, documents: Sequence[str] = (), entries: Sequence[str] = ()) -> dict[str, Any]:
+        """Put open and saved documents together as one, to be asked as any other."""
+        body = json.dumps({"documents": list(documents), "entries": list(entries)}).encode()
+        return self._json("POST", "/collections", body, "application/json")
 
     def answer(self, document_id: str, question: str, **settings: Any) -> str:
         """Ask a question, and wait for the whole answer.

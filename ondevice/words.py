@@ -147,7 +147,9 @@ def summary(answer: AnswerFinished, *, is_again: bool = False) -> str:
     ledger = answer.ledger
     if answer.stop_reason == "outline":
         return f"{_REASONS['outline']}{duration(answer.seconds)}"
-    if ledger.tokens_unread:
+    if not ledger.tokens_total:
+        used = "From passages that a search of all texts found"
+    elif ledger.tokens_unread:
         where = "a search of the whole text" if _is_found(answer) else "the beginning"
         used = f"From {where}: {share(ledger.tokens_read, ledger.tokens_total)} was read"
     elif ledger.tokens_skipped:

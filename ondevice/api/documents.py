@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from collections.abc import Sequence
 
 from ondevice.api.failures import ApiError
 from ondevice.errors import OndeviceError, PotError
@@ -15,6 +16,7 @@ from ondevice.events import AnswerFinished
 from ondevice.library.library import Entry
 from ondevice.serving.job_events import Failed, JobEvent, Opened, Saved
 from ondevice.serving.jobs import Job, Jobs
+from ondevice.serving.together import Member, lay_together
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Workspace
 
@@ -33,7 +35,7 @@ class Documents:
     def all(self) -> list[Workspace]:
         """All that is open here."""
         visitor = self._visitor()
-        return visitor.documents if visitor is not None else []
+        return [*visitor.documents, *visitor.collections] if visitor is not None else []
 
     def find(self, workspace_id: str) -> Workspace | None:
         """An open document."""
@@ -47,6 +49,34 @@ class Documents:
         visitor = self._visitor() or self._create()
         workspace = visitor.new(name)
         workspace.claim()
+        return workspace
+
+    def collect(self, documents: Sequence[str], entries: Sequence[str]) -> Workspace:
+        """Several documents as one: open ones by their ids, and those of these entries of the library.
+
+        Raises:
+            ApiError: one of the open ones is not there.
+            OndeviceError: there is none, or one cannot be opened.
+        """
+        members = list[Member]()
+        for one in documents:
+            workspace = self.find(one)
+            if workspace is None:
+                what, fix = "There is no such document", "It may have been closed, or idle too long."
+                raise ApiError(404, "not-found", what, fix)
+            if workspace.is_away:  # it was open before a restart
+                if not workspace.claim():
+                    raise ApiError(409, "busy", "The document is busy", "Wait for what is running, or stop it.")
+                self.restore_workspace(workspace)
+            members.append(Member.of(workspace))
+        members += (Member.of(self._jobs.library.find(one)) for one in entries)
+        visitor = self._visitor() or self._create()
+        workspace = visitor.new_collection()
+        try:
+            lay_together(self._jobs, workspace, members)
+        except OndeviceError:
+            visitor.close(workspace)
+            raise
         return workspace
 
     def close(self, workspace: Workspace) -> None:

@@ -22,7 +22,6 @@ from ondevice.api.chat import Completion, asked_of, model_of, openai_error
 from ondevice.api.documents import Documents, answer_of
 from ondevice.api.failures import ApiError, ErrorAs, error_json, failed_response
 from ondevice.api.parts import headings
-from ondevice.api.several import question_of, shelf_of
 from ondevice.api.stream import stream, unless_gone
 from ondevice.config import ANSWERING, READING, by_key, with_choices, with_values
 from ondevice.errors import ConfigError, NotInLibrary, OndeviceError, PotError
@@ -73,7 +72,7 @@ class Api:
             ("POST", f"{document}/scan", self._scan),
             ("POST", f"{document}/stop", self._stop),
             ("POST", f"{document}/save", self._save),
-            ("POST", "/shelf", self._shelf),
+            ("POST", "/collections", self._collect),
             ("GET", "/library", self._library),
             ("POST", f"{entry}/open", self._reopen),
             ("POST", f"{entry}/rename", self._rename),
@@ -153,6 +152,12 @@ class Api:
         await self._go(request, workspace, self._jobs.open(workspace, upload, password))
         return JSONResponse(_card(workspace), 201)
 
+    async def _collect(self, request: Request) -> Response:
+        body = await json_body(request)
+        documents, entries = _ids(body, "documents"), _ids(body, "entries")
+        by_key({}, body)  # it has no settings
+        return JSONResponse(_card(await run_in_threadpool(self._opened.collect, documents, entries)), 201)
+
     async def _go(self, request: Request, workspace: Workspace, job: Job) -> None:
         """Open a document in a new workspace, unless the client goes before."""
         await unless_gone(request, lambda: self._opened.open(workspace, job), workspace.request_stop)
@@ -213,11 +218,6 @@ class Api:
         by_key({}, body)  # it has no settings
         workspace = await self._claimed(request)
         return stream(self._jobs.scan(workspace, question), workspace.request_stop)
-
-    async def _shelf(self, request: Request) -> Response:
-        body = await json_body(request)
-        job, work = await run_in_threadpool(shelf_of, self._jobs, self._opened, body)
-        return stream(job, work.request_stop)
 
     async def _stop(self, request: Request) -> Response:
         workspace = self._find(request)
@@ -322,6 +322,25 @@ class Api:
         return workspace
 
 
+def question_of(body: dict[str, Any]) -> str:
+    """The question of a body, taken out of it.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    question = body.pop("question", None)
+    if not isinstance(question, str) or not question.strip():
+        raise ConfigError("There is no question", fix="Send it as a text, in `question`.")
+    return question
+
+
+def _ids(body: dict[str, Any], name: str) -> list[str]:
+    ids = body.pop(name, [])
+    if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
+        raise ConfigError(f"`{name}` is a list of ids", fix="Send the ids that opening gave.")
+    return list(dict.fromkeys(ids))
+
+
 def _claim(workspace: Workspace) -> None:
     if not workspace.claim():
         raise ApiError(409, "busy", "The document is busy", "Wait for what is running, or stop it.")
@@ -349,4 +368,5 @@ def _card(workspace: Workspace) -> dict[str, Any]:
         "num_pages_without_text": len(missing),
         "notices": list(workspace.notices),
         "entry_id": workspace.entry_id,
+        **({"places": list(workspace.tokens.places)} if workspace.is_collection and workspace.tokens else {}),
     }

@@ -22,17 +22,14 @@ from ondevice.errors import DocumentError, OndeviceError, PotError
 from ondevice.library.library import Entry
 from ondevice.regular_file import open_regular
 from ondevice.scan.account import account, report
-from ondevice.serving.exchanges import Exchange
 from ondevice.serving.job_events import Failed, JobEvent
 from ondevice.serving.jobs import Job, Jobs
 from ondevice.serving.question_queue import Asked
-from ondevice.serving.shelf_state import ShelfAnswered, ShelfWork
-from ondevice.serving.shelving import Request, ask_several, member_of
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Phase, Workspace
 
 _AGAIN = "It goes on by itself. The same call again waits for the rest."
-_SEVERAL, _OPENING = "several", ""  # the line of questions to several documents; and the first work in that of one
+_OPENING = ""  # the first work in the line of a document
 PATIENCE_SECONDS = 15.0  # of one call; clients give up on longer ones
 
 Tell = Callable[[], dict[str, Any]]
@@ -115,7 +112,7 @@ class Tools:
         if sum(map(bool, (path, text, entry))) != 1:
             raise DocumentError("Either a path, a text or a saved document is opened", fix="Give one of the three.")
         is_late = self._lateness()
-        for gone in set(self._lines) - {one.id for one in self._documents.all()} - {_SEVERAL}:
+        for gone in set(self._lines) - {one.id for one in self._documents.all()}:
             del self._lines[gone]
         if entry:
             saved = self._jobs.library.find(entry)
@@ -169,7 +166,7 @@ class Tools:
             return {"so_far": workspace.telemetry.answer} if workspace.asked.under_way == question else {}
 
         def result() -> dict[str, Any]:
-            return {"state": "answered"} | _answer(workspace.exchanges[-1])
+            return {"state": "answered"} | _answer(workspace)
 
         return self._told(workspace, question, begin, result, so_far)
 
@@ -178,8 +175,8 @@ class Tools:
         workspace = self._find(document)
         if not workspace.exchanges:
             raise PotError("Nothing has been asked about this document yet", fix="Ask something first.")
-        last = workspace.exchanges[-1]
-        return {"question": last.question} | {name: _answer(last)[name] for name in ("passages", "note")}
+        answered = _answer(workspace)
+        return {"question": workspace.exchanges[-1].question, **{name: answered[name] for name in ("passages", "note")}}
 
     def read_pages(self, document: str, first: int, last: int, cursor: int = 0) -> dict[str, Any]:
         """The text of a document from one page to another, word for word, at most 4,000 tokens; `next_cursor`, where
@@ -217,24 +214,14 @@ class Tools:
         job, result = lambda: self._jobs.scan(workspace, question), lambda: {"state": "scanned"} | found()
         return self._told(workspace, name, job, result, so_far)
 
-    def ask_several(self, documents: list[str], question: str, each: bool = False) -> dict[str, Any]:
-        """Ask one question of several open documents, by their ids: together, from the passages that a search finds in
-        all of them, or with `each` every one that is read by itself. Passages name document and page.
+    def collect(self, documents: list[str]) -> dict[str, Any]:
+        """Put several open documents together, by their ids, read or not: the id that comes back is asked as that of a
+        document, from the passages that a search finds in all of them.
 
         Raises:
-            PotError: as `ask_several` of the jobs.
+            PotError: no document is named, or one is not open.
         """
-        name = f"{'each' if each else 'together'} {sorted(documents)}: {question.strip()}"
-        members, config = [member_of(self._find(one)) for one in documents], self._jobs.engine.config
-        line, work, asked = self._lines[_SEVERAL], ShelfWork(), Request(question, each, config, config.generation)
-
-        def answers() -> dict[str, Any]:
-            _to_its_end(ask_several(self._jobs, work, members, asked))
-            turn = work.turns[-1]
-            return {"state": "answered", "note": turn.note, "answers": [_said(one) for one in turn.answers]}
-
-        told = line.told(name, answers, work.request_stop, self._lateness())
-        return told or {"state": "answering"} | line.hint(name)
+        return self._card(self._documents.collect([self._find(one).id for one in documents], []))
 
     def library(self) -> dict[str, Any]:
         """The documents that were read and saved on this machine."""
@@ -327,24 +314,24 @@ def _to_its_end(job: Job) -> dict[str, Any]:
     return {}
 
 
-def _answer(exchange: Exchange) -> dict[str, Any]:
+def _answer(workspace: Workspace) -> dict[str, Any]:
+    """The last answer, with its passages; those of a collection name their document."""
+    exchange, is_collection = workspace.exchanges[-1], workspace.is_collection
     return {
         "answer": exchange.text,
         "not_in_document": exchange.unfounded,
         "document_says": [one.text for one in exchange.citations if not one.agrees],
         "passages": [
-            {"page": source.page, "text": source.text, "share_of_extra_attention": round(source.share, 3)}
+            {
+                "page": workspace.place(source.page) if is_collection else source.page,
+                "text": source.text,
+                "share_of_extra_attention": round(source.share, 3),
+            }
             for source in exchange.sources
         ],
         "note": exchange.note or "Attention is no proof: check what matters in the document.",
         "account": exchange.account,
     }
-
-
-def _said(said: ShelfAnswered) -> dict[str, Any]:
-    passages = [{"document": one.name, one.unit: one.page, "text": one.text} for one in said.passages]
-    fields = {"document": said.name, "answer": said.text, "passages": passages, "account": said.account}
-    return fields | ({"problem": said.problem} if said.problem else {})
 
 
 def _entry(entry: Entry) -> dict[str, Any]:

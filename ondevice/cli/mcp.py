@@ -106,7 +106,7 @@ def server_of(tools: Tools, server: MCPServer) -> MCPServer:
         tools.read_pages,
         tools.headings,
         tools.find,
-        tools.ask_several,
+        tools.collect,
         tools.scan,
         tools.library,
     )

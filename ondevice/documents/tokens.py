@@ -193,6 +193,11 @@ class DocumentTokens:
         """The page at `index` (0-based) as people name it: `page 3`."""
         return self.places[index] if self.places else f"{self.document.unit} {self.page_number(index)}"
 
+    def heading(self, index: int) -> str:
+        """The same at the beginning of a line: `Page 3`, and of a collection the name of a file as it is."""
+        place = self.place(index)
+        return place if self.places else place[:1].upper() + place[1:]
+
     def _read_page(self) -> bool:
         page = next(self._pages, None)
         if page is None:

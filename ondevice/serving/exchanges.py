@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,11 +79,11 @@ def turns(exchanges: Sequence[Exchange]) -> list[Turn]:
     return [Turn(one.question, one.text) for one in exchanges if is_worth_remembering(one.text, one.num_unread)]
 
 
-def sources_panel(exchanges: Sequence[Exchange], unit: str, kind: str = "") -> dict[str, Any]:
+def sources_panel(exchanges: Sequence[Exchange], heading: Callable[[int], str], kind: str = "") -> dict[str, Any]:
     """The latest answers, the last one first, with their sources and what is copied of them.
 
     Args:
-        unit: what the pages of the document are called.
+        heading: what a page of the document is called.
         kind: of document; what its text is shown without goes from the passages, too.
     """
     return {
@@ -92,11 +92,11 @@ def sources_panel(exchanges: Sequence[Exchange], unit: str, kind: str = "") -> d
                 "at": at,
                 "question": exchange.question,
                 "note": exchange.note,
-                "copy": markdown_of(exchange, unit),
+                "copy": markdown_of(exchange, heading),
                 "sources": [
                     {
                         "text": passage(source.text, kind),
-                        "where": f"{unit.capitalize()} {source.page}",
+                        "where": heading(source.page),
                         "start": source.start_token,
                         "stop": source.stop_token,
                         "bar": source.share,
@@ -109,13 +109,13 @@ def sources_panel(exchanges: Sequence[Exchange], unit: str, kind: str = "") -> d
     }
 
 
-def markdown_of(exchange: Exchange, unit: str) -> str:
+def markdown_of(exchange: Exchange, heading: Callable[[int], str]) -> str:
     """Question, answer, account and sources; whatever others wrote is quoted, so that it heads and links nothing."""
     lines = [f"## {one_line(exchange.question)}", "", _quoted(exchange.text), "", f"*{one_line(exchange.account)}*"]
     if exchange.sources:
         lines += ["", f"Where the answer looked{exchange.note and ', ' + exchange.note} (attention is no proof):", ""]
         lines += [
-            f"{i}. {unit.capitalize()} {source.page}, tokens {source.start_token + 1:,} to {source.stop_token:,}, "
+            f"{i}. {heading(source.page)}, tokens {source.start_token + 1:,} to {source.stop_token:,}, "
             f"{source.share:.1%} of its extra attention:\n" + _quoted(source.text, indent="   ")
             for i, source in enumerate(exchange.sources, 1)
         ]

@@ -25,12 +25,12 @@ def as_markdown(workspace: Workspace) -> str:
         "",
         f"- Document: {one_line(document['name'])}, {document['pages']:,} {unit}s, {document['tokens']:,} tokens",
         f"- Model: {about['model']}",
-        f"- Pot: {about['pot']['slots']:,} slots a layer, {about['pot']['bytes']:,} bytes",
+        *([f"- Pot: {pot['slots']:,} slots a layer, {pot['bytes']:,} bytes"] if (pot := about["pot"]) else []),
         f"- Seed: {about['seed']}",
         f"- Settings other than the defaults: {_changed(workspace)}",
     ]
     for exchange in workspace.exchanges:
-        lines += ["", markdown_of(exchange, unit)]
+        lines += ["", markdown_of(exchange, workspace.heading)]
     return "\n".join([*lines, ""])
 
 
@@ -61,7 +61,7 @@ def _about(workspace: Workspace) -> dict[str, Any]:
     session, document = workspace.session, workspace.document
     assert session is not None, "a conversation is had over a pot"
     assert document is not None
-    pot = session.context.pot
+    pot = session.context.pot if session.context.has_pot else None
     return {
         "document": {
             "name": document.name,
@@ -71,7 +71,9 @@ def _about(workspace: Workspace) -> dict[str, Any]:
             "tokens": workspace.num_tokens,
         },
         "model": session.context.loaded.name,
-        "pot": {"slots": pot.shape.capacity, "bytes": pot.nbytes, "speculator_bytes": session.context.speculator_bytes},
+        "pot": None
+        if pot is None
+        else {"slots": pot.shape.capacity, "bytes": pot.nbytes, "speculator_bytes": session.context.speculator_bytes},
         "seed": session.context.config.seed,
         "settings": session.context.config.to_dict(),
     }

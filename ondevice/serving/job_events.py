@@ -8,7 +8,6 @@ from typing import Any
 from ondevice.events import Event
 from ondevice.library.library import Entry
 from ondevice.scan.scan import ChunkScanned
-from ondevice.serving.shelf_state import ShelfAnswered
 from ondevice.serving.workspace import Phase
 
 
@@ -75,15 +74,6 @@ class Failed:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShelfSearched:
-    """The texts of `num_asked` documents were searched, and passages of these read for the question."""
-
-    documents: tuple[str, ...]
-    num_asked: int
-    num_tokens: int
-
-
 JobEvent = (
     Event
     | ChunkScanned
@@ -92,8 +82,6 @@ JobEvent = (
     | Opened
     | Saved
     | ScanFinished
-    | ShelfSearched
-    | ShelfAnswered
     | Stopped
     | NotKept
     | QuestionFailed

@@ -195,6 +195,8 @@ class Models:
         if reason := self._too_large(row):
             raise ConfigError(f"{row.title} is too large for this machine: {reason}", fix="Choose a smaller one.")
         self.require_free(visitor)
+        for collection in visitor.collections:  # its tokens are the other model's
+            visitor.close(collection)
         claimed = [workspace for workspace in visitor.documents if workspace.claim()]
         try:
             with engine.lane.ticket() as ticket:

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ondevice.errors import DocumentError
-from ondevice.serving.shelf_state import ShelfWork
 from ondevice.serving.workspace import Workspace
 
 MAX_DOCUMENTS = 8
@@ -27,7 +26,8 @@ class Visitor:
         owner: of its workspaces, as what is kept of them on disk names it; "": nothing is.
         workspaces: one for each open document, in the order of opening; at least one, which may be empty.
         current: the one that is shown.
-        shelf: what was asked of several documents, and what is being asked.
+        together: ids of the documents that are asked together, in the order of their texts; `seen_together` are those
+            that were there to be chosen.
         must_read: documents were opened since one action began to read all that are.
         reading_all: held by that action, so that not each of many takes a thread to wait in.
         last_used: for the registry, seconds.
@@ -37,7 +37,8 @@ class Visitor:
     owner: str = ""
     workspaces: list[Workspace] = field(default_factory=list)
     current: Workspace = field(init=False)
-    shelf: ShelfWork = field(default_factory=ShelfWork)
+    together: list[str] = field(default_factory=list)
+    seen_together: set[str] = field(default_factory=set)
     must_read: bool = False
     reading_all: threading.Lock = field(default_factory=threading.Lock)
     last_used: float = 0.0
@@ -49,12 +50,29 @@ class Visitor:
     @property
     def is_idle(self) -> bool:
         """True if nothing runs, and nothing is in line."""
-        return self.shelf.idle.is_set() and all(workspace.idle.is_set() for workspace in self.workspaces)
+        return all(workspace.idle.is_set() for workspace in self.workspaces)
 
     @property
     def documents(self) -> list[Workspace]:
         """The workspaces that hold a document, or are about to."""
-        return [workspace for workspace in self.workspaces if not workspace.is_unused]
+        return [workspace for workspace in self.workspaces if not (workspace.is_unused or workspace.is_collection)]
+
+    @property
+    def collections(self) -> list[Workspace]:
+        """The workspaces of several documents together."""
+        return [workspace for workspace in self.workspaces if workspace.is_collection]
+
+    def new_collection(self) -> Workspace:
+        """A workspace for several documents together, of which nothing is kept on disk.
+
+        Raises:
+            DocumentError: there are too many.
+        """
+        with self._changing:
+            if len(self.collections) >= MAX_DOCUMENTS:
+                raise DocumentError(f"{MAX_DOCUMENTS} collections are open already", fix="Close one of them.")
+            self.workspaces.append(Workspace(secrets.token_hex(16), is_collection=True))
+            return self.workspaces[-1]
 
     def find(self, workspace_id: object) -> Workspace | None:
         return next((workspace for workspace in self.workspaces if workspace.id == workspace_id), None)
@@ -96,8 +114,10 @@ class Visitor:
             if workspace in self.workspaces:  # else it is closed twice at once
                 place = self.workspaces.index(workspace)
                 self.workspaces.remove(workspace)
-                if not self.workspaces:
+                if not self.workspaces or all(one.is_collection for one in self.workspaces):
                     self._add()
+                if workspace.is_collection:
+                    self.together = []
                 if self.current is workspace:
                     self.current = self.workspaces[min(place, len(self.workspaces) - 1)]
         workspace.halt()
@@ -107,13 +127,11 @@ class Visitor:
         """Stop everything, and wait until it has ended."""
         for workspace in self.workspaces:
             workspace.request_stop()
-        self.shelf.halt()
         for workspace in self.workspaces:
             workspace.halt()
 
     def forget(self) -> None:
-        """Drop all documents, and what was asked of several."""
-        self.shelf.turns.clear()
+        """Drop all documents."""
         for workspace in self.workspaces:
             workspace.forget()
 

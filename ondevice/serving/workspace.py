@@ -55,6 +55,7 @@ class Workspace:
         id: random; nobody can guess it.
         owner: whose it is, for what is kept of it on disk; "": nothing is.
         is_away: it is kept on disk, and waits to be taken up from there.
+        is_collection: it is several documents together; there is nothing to read before they are asked.
         tokens: the open document, tokenised.
         view: what the token map and the reading view show of it.
         locked: an uploaded file that waits for its password.
@@ -85,6 +86,7 @@ class Workspace:
     id: str
     owner: str = ""
     is_away: bool = False
+    is_collection: bool = False
     tokens: DocumentTokens | None = None
     view: TokenView | None = None
     locked: Upload | None = None
@@ -136,6 +138,8 @@ class Workspace:
             return Phase.EMPTY
         if self.session is None or not self.session.context.is_open:
             return Phase.READY
+        if self.is_collection:
+            return Phase.READ
         return Phase.STOPPED if self.session.context.spans else Phase.READ
 
     @property
@@ -160,7 +164,18 @@ class Workspace:
         """True if a question could be answered now: something was read, and nothing runs."""
         if self.phase not in (Phase.STOPPED, Phase.READ) or not self.idle.is_set() or self.session is None:
             return False
-        return self.session.context.num_read > 0
+        return self.is_collection or self.session.context.num_read > 0
+
+    def place(self, page: int) -> str:
+        """A page as people name it: `page 3`."""
+        if self.is_collection and self.tokens is not None:
+            return self.tokens.places[page - 1]
+        return f"{self.document.unit if self.document is not None else 'page'} {page}"
+
+    def heading(self, page: int) -> str:
+        """The same at the beginning of a line: `Page 3`, or the name of a file as it is."""
+        place = self.place(page)
+        return place if self.is_collection else place[:1].upper() + place[1:]
 
     @property
     def is_reading(self) -> bool:
@@ -212,7 +227,13 @@ class Workspace:
     @property
     def is_unused(self) -> bool:
         """True if there is nothing in it, and nothing is to come."""
-        return self.document is None and self.locked is None and self.idle.is_set() and not self.opening_name
+        return (
+            not self.is_collection
+            and self.document is None
+            and self.locked is None
+            and self.idle.is_set()
+            and not self.opening_name
+        )
 
     def claim(self) -> bool:
         """Put an action in line; False where another is running or in line, or nothing may begin here any more.

@@ -194,8 +194,8 @@ class Rereading:
     def _heading(self, token: int, *, is_first: bool) -> npt.NDArray[np.int32]:
         """Ids before a passage: an empty line, the page that it is on, where pages have numbers, and its heading."""
         tokens, text = self._tokens, "" if is_first else _BETWEEN
-        place = tokens.place(tokens.page_index(token))
-        page = place[:1].upper() + place[1:] if tokens.places or tokens.document.unit in NUMBERED else ""
+        is_numbered = tokens.places or tokens.document.unit in NUMBERED
+        page = tokens.heading(tokens.page_index(token)) if is_numbered else ""
         character = int(self._spans[token, 0])
         above = heading_at(tokens.headings, character)
         title = above.title[:_TITLE_CHARS] if above is not None and above.start < character else ""

@@ -17,11 +17,13 @@ from ondevice.config import EngineConfig, on_screen
 from ondevice.errors import OndeviceError
 from ondevice.serving.export import as_json, as_markdown
 from ondevice.serving.question_queue import Asked
+from ondevice.serving.together import gather, regather
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.ui import render
 from ondevice.ui.chat import conversation
+from ondevice.ui.documents_list import TOGETHER
 from ondevice.ui.form import Form
 from ondevice.ui.progress import progress
 from ondevice.ui.render import Patch
@@ -120,16 +122,28 @@ class Actions:
             yield self._runner.failed(visitor, problems)
 
     def look_at(self, visitor_id: object, workspace_id: str) -> Patch:
-        """Show another one of the open documents."""
+        """Show another one of the open documents, or several together."""
         visitor = self._runner.visitor(visitor_id)
-        visitor.look_at(visitor.find(workspace_id) or visitor.current)
+        if workspace_id == TOGETHER:
+            with self._runner.asking(visitor):
+                visitor.look_at(gather(self._jobs, visitor))
+        else:
+            visitor.look_at(visitor.find(workspace_id) or visitor.current)
         page = self._runner.page(visitor)
         return page | {"password": "", "question": page["question"] | {"value": ""}}
+
+    def choose_members(self, visitor_id: object, chosen: list[str]) -> Patch:
+        """Ask these documents together, from now on."""
+        visitor = self._runner.visitor(visitor_id)
+        with self._runner.asking(visitor):
+            gather(self._jobs, visitor, chosen)
+        return self._runner.page(visitor)
 
     def forget(self, visitor_id: object, shown: object = None) -> Patch:
         """Close the document: drop it with its pot and the conversation."""
         visitor, workspace = self._runner.on_shown(visitor_id, shown)
         self._jobs.close(visitor, workspace)
+        regather(self._jobs, visitor)
         return self._runner.page(visitor) | {"password": ""}
 
     def _open(

@@ -17,7 +17,6 @@ from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.model_actions import ModelActions
 from ondevice.ui.running import Runner
 from ondevice.ui.scan_actions import ScanActions
-from ondevice.ui.shelf_actions import ShelfActions
 from ondevice.ui.wiring import wire
 
 
@@ -76,8 +75,8 @@ def build_app(jobs: Jobs, uploads: Uploads, *, reads_at_once: bool = True) -> gr
         actions = Actions(runner, uploads)
         library = LibraryActions(runner)
         others = ModelActions(runner, models), ScanActions(runner)
-        answers, shelf = AnswerActions(runner), ShelfActions(runner, library)
-        wire(demo, screen, actions, answers, library, *others, shelf, reads_at_once=reads_at_once)
+        answers = AnswerActions(runner)
+        wire(demo, screen, actions, answers, library, *others, reads_at_once=reads_at_once)
     demo.queue(max_size=8, api_open=False, default_concurrency_limit=1)
     # Gradio looks for work a thousand times a second, and a hundred times for progress, which nothing here reports.
     demo._queue.sleep_when_free, demo._queue.progress_update_sleep_when_free = 0.05, 1.0

@@ -87,10 +87,8 @@ def _what_follows(workspace: Workspace, exchange: Exchange) -> str:
 
 def _account(workspace: Workspace, exchange: Exchange) -> dict[str, Any]:
     """A message of its own kind, which no model can imitate in an answer: a line that unfolds to rows."""
-    unit = workspace.document.unit if workspace.document is not None else "page"
-    links = [
-        f"[\\[{i}\\] {unit} {source.page}]({_place(exchange, i - 1)})" for i, source in enumerate(exchange.sources, 1)
-    ]
+    places = [_MARKDOWN.sub(r"\\\1", workspace.place(source.page)) for source in exchange.sources]
+    links = [f"[\\[{i}\\] {place}]({_place(exchange, i - 1)})" for i, place in enumerate(places, 1)]
     rows = [f"- **Evidence**: {' '.join(links)}"] if links else []
     rows += [without_images(f"- **{name}**: {text}") for name, text in exchange.rows]
     line = ". ".join(filter(None, (exchange.summary or exchange.account, _what_follows(workspace, exchange))))

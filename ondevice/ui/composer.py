@@ -34,6 +34,8 @@ def invitation(workspace: Workspace) -> str:
     """The placeholder of the empty field."""
     if workspace.asked.waiting is not None:
         return _ONE_WAITS
+    if workspace.is_collection and workspace.phase is Phase.READ:
+        return "Ask about all of them"
     return _ASK_EARLY if is_unread(workspace) else _ASK[workspace.phase]
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
 
 from ondevice import words
+from ondevice.serving.together import Member
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Workspace
 
+TOGETHER = "together"  # stands for the workspace of several documents
 _LONG = 60  # characters of a name that is shown whole
 _STATES = {
     Phase.OPENING: "being opened",
@@ -25,19 +28,26 @@ _STATES = {
 }
 
 
-def documents_list(visitor: Visitor, free_bytes: int) -> dict[str, Any]:
-    """Values of the list and of the line on memory below it; both are there once there are two documents.
+def documents_list(visitor: Visitor, members: Sequence[Member], free_bytes: int) -> dict[str, Any]:
+    """Values of the list, of the ticks and of the line on memory below it; they are there once there are two documents.
 
     Args:
+        members: documents that can be asked together, where they are.
         free_bytes: memory that further pots could take.
 
     `shown` is for the page itself, which says with every click what it shows.
     """
     documents = visitor.documents
-    is_shown = len(documents) > 1
-    current = visitor.current.id if visitor.current in documents else None
+    is_together, num_open = visitor.current.is_collection, sum(one.tokens is not None for one in documents)
+    is_shown = len(documents) > 1 or is_together
+    current = TOGETHER if is_together else visitor.current.id if visitor.current in documents else None
     names = _told_apart([workspace.name for workspace in documents])
     choices = [(f"{name}\n{_state(one)}", one.id) for name, one in zip(names, documents, strict=True)]
+    if num_open > 1 or is_together:
+        number = len(visitor.together) if visitor.together else num_open
+        choices.append((f"{words.plural(number, 'document')} together\nasked from passages of all", TOGETHER))
+    titles = [f"{one.name} (library)" if one.entry is not None else one.name for one in members]
+    ticks = list(zip(_told_apart(titles), (one.id for one in members), strict=True))
     pots = [workspace.pot_bytes for workspace in documents]
     text = ""
     if is_shown:
@@ -45,6 +55,7 @@ def documents_list(visitor: Visitor, free_bytes: int) -> dict[str, Any]:
         text = f"{used}{words.size(free_bytes)} {'more are ' if used else 'are '}free."
     return {
         "documents": gr.update(choices=choices, value=current, visible=is_shown),
+        "members": gr.update(choices=ticks, value=visitor.together, visible=is_together),
         "memory": {"text": text},
         "shown": visitor.current.id,
     }

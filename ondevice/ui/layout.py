@@ -14,8 +14,6 @@ from ondevice.ui.form import CONTROLS, control, form_parts
 from ondevice.ui.panels import drawer_head, panel
 from ondevice.ui.recording import caption
 
-TOGETHER, EACH = "together", "each"  # how several documents are asked
-
 
 @dataclass(frozen=True, slots=True)
 class Screen:
@@ -55,8 +53,6 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
             parts["numbers"] = panel("numbers")
             parts["map"] = panel("map")
             panel("panes")
-        with gr.Tab("Collection", id="shelf", elem_id="od-tab-shelf") as parts["shelf_tab"]:
-            parts |= _shelf_parts()
         with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:
             entry_events = "open_entry", "rename_entry", "delete_entry", "forget_all"
             parts["library"] = panel("library", events=entry_events)
@@ -67,7 +63,6 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
         drawer_head("Inside: memory and time")
         parts |= {name: panel(name) for name in ("fill", "latency")}
     form["conversation.remembers"] = remembers
-    parts["jump"] = panel("jump")
     panel("keys")
     panel("confirm")
     parts["follow"] = gr.Timer(1.0, active=False)
@@ -100,6 +95,9 @@ def _document_parts() -> dict[str, Any]:
             elem_id="od-file",
         )
         parts["documents"] = gr.Radio([], label="Open documents", visible=False, elem_id="od-documents")
+        parts["members"] = gr.CheckboxGroup(
+            [], label="Asked together", show_label=False, visible=False, elem_id="od-members"
+        )
         parts["shown"] = gr.Textbox(visible=False)  # id of the document that this page shows
         parts["memory"] = panel("memory")
         parts["card"] = panel("card")
@@ -176,27 +174,3 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
         )
     parts["download"] = panel("download")
     return parts, remembers
-
-
-def _shelf_parts() -> dict[str, Any]:
-    parts: dict[str, Any] = {"shelf_head": panel("shelf_head")}
-    parts["shelf_choices"] = gr.CheckboxGroup(
-        [], label="Documents", info="Open ones, and those of the library.",
-        elem_id="od-shelf-choices",
-    )  # fmt: skip
-    with gr.Row(elem_id="od-shelf-row"):
-        parts["shelf_question"] = gr.Textbox(
-            label="Question", max_lines=3, scale=1, elem_id="od-shelf-question", placeholder="Ask all of them"
-        )
-        parts["shelf_mode"] = gr.Radio(
-            [("Together", TOGETHER), ("Each by itself", EACH)],
-            value=TOGETHER,
-            label="How",
-            scale=0,
-            min_width=250,
-            elem_id="od-shelf-mode",
-        )
-        parts["shelf_ask"] = gr.Button("Ask", variant="primary", scale=0, min_width=88, elem_id="od-shelf-ask")
-        parts["shelf_stop"] = gr.Button("Stop", variant="stop", visible=False, scale=0, elem_id="od-shelf-stop")
-    parts["shelf"] = panel("shelf", events=("open_passage", "export", "clear_turns"))
-    return parts

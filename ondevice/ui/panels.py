@@ -16,7 +16,7 @@ import gradio as gr
 
 from ondevice.files import asset
 
-_STYLES = ("ui.css", "panes.css", "drawers.css", "shelf.css")
+_STYLES = ("ui.css", "panes.css", "drawers.css", "scan.css")
 _BETWEEN_TAGS, _LINE_END = re.compile(r"(?<=>)\s*\n\s*(?=<)"), re.compile(r"\s*\n\s*")
 
 

@@ -84,9 +84,9 @@ def conversation_tools(workspace: Workspace) -> Patch:
     """The sources of the answers, and the buttons that save the conversation."""
     button = gr.update(interactive=bool(workspace.exchanges))
     document = workspace.document
-    unit, kind = ("page", "") if document is None else (document.unit, document.kind)
+    kind = "" if document is None else document.kind
     return {
-        "sources": sources_panel(workspace.exchanges, unit, kind),
+        "sources": sources_panel(workspace.exchanges, workspace.heading, kind),
         "scan": scan_panel(workspace),  # a question that was asked may be one for a scan
         "export_markdown": button,
         "export_json": button,
@@ -105,7 +105,7 @@ def controls(workspace: Workspace) -> Patch:
         "file": gr.update(visible=phase is not Phase.OPENING),
         "sample": gr.update(visible=workspace.document is None and not is_busy),
         "read": gr.update(
-            visible=not is_busy,
+            visible=not (is_busy or workspace.is_collection),
             interactive=workspace.document is not None,
             value="Read again" if has_read else "Read",
             variant="secondary" if has_read else "primary",
@@ -122,7 +122,8 @@ def controls(workspace: Workspace) -> Patch:
             interactive=True,
         ),
         "save": gr.update(
-            visible=phase is Phase.READ and not is_busy, value="Save again" if workspace.entry_id else "Save to library"
+            visible=phase is Phase.READ and not (is_busy or workspace.is_collection),
+            value="Save again" if workspace.entry_id else "Save to library",
         ),
         "forget": gr.update(visible=(workspace.document or workspace.locked) is not None and not is_busy),
         "question": gr.update(placeholder=invitation(workspace)),
@@ -159,6 +160,8 @@ def card(workspace: Workspace) -> dict[str, Any]:
     document = workspace.document
     if document is None:
         return {"rows": [], "notes": []}
+    if workspace.is_collection:
+        return {"rows": [["Asked", document.name], ["Tokens", words.count(workspace.num_tokens)]], "notes": []}
     missing = [page for page in document.pages if page.problem_code]
     empty = [page for page in missing if not page.text]
     rows = [
@@ -197,6 +200,8 @@ def status(workspace: Workspace) -> dict[str, str]:
             text = _reading(workspace)
         case Phase.STOPPED:
             text = _paused(workspace, total)
+        case Phase.READ if workspace.is_collection:
+            text = "Passages are found in all of them, and read for each question."
         case Phase.READ:
             text = f"All {total} tokens were read in {words.duration(telemetry.ingest_seconds)}."
             if workspace.session is not None and workspace.session.context.num_skipped:

@@ -31,6 +31,7 @@ from ondevice.serving.job_events import Failed, JobEvent, NotKept, QuestionFaile
 from ondevice.serving.jobs import Job, Jobs
 from ondevice.serving.models import Models
 from ondevice.serving.question_queue import Asked
+from ondevice.serving.together import members
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Problem, Workspace
 from ondevice.ui import render
@@ -41,7 +42,6 @@ from ondevice.ui.layout import header
 from ondevice.ui.progress import progress
 from ondevice.ui.render import Patch
 from ondevice.ui.scan_render import scan_panel
-from ondevice.ui.shelf_render import shelf_controls, shelf_payload
 from ondevice.ui.throttle import Throttle
 
 _EXPIRED = Problem(
@@ -150,8 +150,6 @@ class Runner:
         return {
             **render.everything(visitor.current),
             **self.documents(visitor),
-            **shelf_controls(visitor),
-            "shelf": shelf_payload(visitor),
             "header": self.header() | {"question": self._models.question(visitor)},
             "session_id": visitor.id,
             # At work although this page has nothing to do with it: another page has begun it, or it was reloaded.
@@ -180,8 +178,9 @@ class Runner:
         return {"follow": gr.update(active=True)} if self._models.fetching is not None else {}
 
     def documents(self, visitor: Visitor) -> Patch:
-        """The list of open documents."""
-        return documents_list(visitor, self.jobs.free_memory(self.jobs.engine.loaded.device))
+        """The list of open documents, and those that are asked together."""
+        others = members(self.jobs, visitor) if visitor.current.is_collection else ()
+        return documents_list(visitor, others, self.jobs.free_memory(self.jobs.engine.loaded.device))
 
     def run(self, visitor: Visitor, workspace: Workspace, job: Job) -> Generator[Patch, None, bool]:
         """Go through a job, and show where everything stands as it goes on and at its end.

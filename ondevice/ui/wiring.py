@@ -26,7 +26,6 @@ from ondevice.ui.model_actions import ModelActions
 from ondevice.ui.render import Patch
 from ondevice.ui.running import NotBegun
 from ondevice.ui.scan_actions import ScanActions
-from ondevice.ui.shelf_actions import ShelfActions
 
 ENGINE_LANE: dict[str, Any] = {"concurrency_id": "engine", "concurrency_limit": 6}
 DOCUMENT_LANE: dict[str, Any] = {"concurrency_id": "documents", "concurrency_limit": 2}
@@ -46,7 +45,6 @@ def wire(
     library: LibraryActions,
     models: ModelActions,
     scan: ScanActions,
-    shelf: ShelfActions,
     *,
     reads_at_once: bool,
 ) -> None:
@@ -67,6 +65,7 @@ def wire(
         run(_any(parts["unlock"].click, parts["password"].submit), actions.unlock, [parts["password"]], **opens),
     ]
     show(parts["documents"].input, actions.look_at, [parts["documents"]], trigger_mode="always_last")
+    show(parts["members"].input, actions.choose_members, [parts["members"]], trigger_mode="always_last")
     show(parts["forget"].click, actions.forget)
 
     run(parts["read"].click, actions.read, **waits)
@@ -91,14 +90,6 @@ def wire(
     show(parts["scan"].stop_scan, scan.stop)
     show(parts["scan"].close_scan, scan.close)
     show(parts["scan"].save_found, scan.export)
-
-    show(parts["shelf_tab"].select, shelf.show, [parts["shelf_choices"]])
-    to_ask = [parts["shelf_question"], parts["shelf_choices"], parts["shelf_mode"]]
-    run(_any(parts["shelf_ask"].click, parts["shelf_question"].submit), shelf.ask, to_ask)
-    show(parts["shelf_stop"].click, shelf.stop)
-    run(parts["shelf"].open_passage, shelf.open_passage, data=["document", "start", "stop"])
-    show(parts["shelf"].export, shelf.export, data=["kind"])
-    show(parts["shelf"].clear_turns, shelf.clear)
 
     show(_any(demo.load, parts["library_tab"].select), library.show)
     run(parts["save"].click, library.save)

@@ -32,8 +32,6 @@ from ondevice.serving.job_events import (
     QuestionFailed,
     Saved,
     ScanFinished,
-    ShelfAnswered,
-    ShelfSearched,
     Stopped,
     Waiting,
     Working,
@@ -500,7 +498,7 @@ def test_the_same_password_as_the_screen_and_an_off_switch(tmp_path: Path) -> No
 
 def test_the_documentation_names_every_event() -> None:
     text = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
-    told: tuple[type, ...] = (Waiting, Stopped, ChunkScanned, ScanFinished, ShelfSearched, ShelfAnswered)
+    told: tuple[type, ...] = (Waiting, Stopped, ChunkScanned, ScanFinished)
     ours: tuple[type, ...] = (*told, Working, Opened, Saved, NotKept, QuestionFailed, Failed)
     assert set(get_args(JobEvent)) == {*get_args(Event), *ours}
     reported = {event_name(kind) for kind in (*get_args(Event), *told)} | {"error"}

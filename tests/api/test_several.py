@@ -1,4 +1,4 @@
-"""The shelf and the scan for programs and assistants."""
+"""Several documents together, and the scan, for programs and assistants."""
 
 from __future__ import annotations
 
@@ -51,27 +51,26 @@ def client(url: str, tmp_path: Path) -> Iterator[Client]:
         client.close(document["id"])
 
 
-def test_several_documents_over_http(client: Client) -> None:
+def test_several_documents_are_one_over_http(client: Client) -> None:
     ids = [one["id"] for one in client.documents()]
     entry = client.save(ids[1])["id"]
-    events = list(client.ask_several("Zzxj?", [ids[0]], [entry], max_new_tokens=4))
-    [searched] = [event for event in events if event["event"] == "shelf_searched"]
-    assert searched["documents"] == list(TEXTS)
-    assert searched["num_asked"] == len(TEXTS)
-    assert events[-1]["event"] == "shelf_answered"
-    assert events[-1]["text"]
-    by_id = dict(zip((ids[0], entry), TEXTS.values(), strict=True))
-    for passage in events[-1]["passages"]:
-        text = by_id[passage["document"]][passage["start"] : passage["stop"]]
-        assert text.split() == passage["text"].split()
-    answers = [one for one in client.ask_several("When?", ids, each=True) if one["event"] == "shelf_answered"]
-    assert [one["name"] for one in answers] == list(TEXTS)
-    assert [one["document"] for one in answers] == ids
-    for wrong in ({"documents": ["0" * 32]}, {"entries": ["0" * 32]}, {"documents": []}):
+    both = client.collect([ids[0]], [entry])
+    assert both["places"] == ["lamp.txt, part 1", "boat.txt, part 1"]
+    assert (both["phase"], both["num_pages"], both["pot_bytes"]) == ("read", 2, 0)
+    *events, finished = client.ask(both["id"], "When did the boat go out?", max_new_tokens=4)
+    [recalled] = [event for event in events if event["event"] == "tokens_recalled"]
+    assert set(recalled["pages"]) <= {1, 2}
+    assert finished["text"]
+    whole = "".join(TEXTS.values())
+    for source in finished["sources"]:
+        assert source["text"].split() == whole[source["start_token"] : source["stop_token"]].split()
+    assert both["id"] in [one["id"] for one in client.documents()]
+    client.close(both["id"])
+    assert [one["id"] for one in client.documents()] == ids
+    for documents, entries in ((["0" * 32], []), ([], ["0" * 32]), ([], [])):
         with pytest.raises(RequestFailed):
-            list(client.ask_several("When?", **wrong))
-    with pytest.raises(RequestFailed, match="no question"):
-        list(client.ask_several(" ", ids))
+            client.collect(documents, entries)
+    assert [one["id"] for one in client.documents()] == ids, "a refusal leaves nothing behind"
 
 
 def test_a_scan_over_http(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,18 +91,18 @@ def test_the_same_for_assistants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     tools = Tools(Jobs(ENGINE, registry, Library(tmp_path / "library")), Uploads(tmp_path / "uploads"), [], 20.0)
     ids = [tools.open(text=text)["id"] for text in TEXTS.values()]
     until(lambda: all(tools.status(one)["state"] == "read" for one in ids))
-    answered = tools.ask_several(ids, "Zzxj?")
+    both = tools.collect(ids)
+    assert (both["state"], both["num_pages"]) == ("read", 2)
+    answered = tools.ask(both["id"], "When did the boat go out?")
     assert answered["state"] == "answered"
-    assert len(answered["answers"]) == 1
-    assert len(tools.ask_several(ids, "When?", each=True)["answers"]) == 2
+    assert {one["page"] for one in answered["passages"]} <= {"text.txt, part 1"}
     found = tools.scan(ids[0], "List all people.")
     assert (found["state"], found["count"]) == ("scanned", 1)
     assert "Looked at" in found["account"][0]
     with pytest.raises(PotError, match="no question"):
         tools.scan(ids[0], " ")
-    with pytest.raises(PotError, match="No document"):
-        tools.ask_several([], "When?")
-    assert tools.ask_several(ids, "When?")["state"] == "answered", "a refusal leaves it usable"
+    with pytest.raises(PotError, match="no document"):
+        tools.collect([])
     registry.close()
 
 

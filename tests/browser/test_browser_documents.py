@@ -43,7 +43,7 @@ def test_several_files_at_once(visit: Visit, tmp_path: Path) -> None:
     page = visit.page
     paths = files(tmp_path, first=b"One, two. " * 300, broken=b"\x89PNG\r\n\x1a\n" * 9, last=b"Three, four. " * 300)
     page.set_input_files("#od-file input[type=file]", paths)
-    listed = page.locator("#od-documents label")
+    listed = page.locator("#od-documents label", has_not_text="together")
     visit.until(lambda: "broken.txt" in visit.text("#od-problem"), "the bad file is named")
     visit.until(lambda: listed.count() == 2, "the others are listed")
     visit.until(lambda: page.get_by_role("radio", name="last.txt").is_checked(), "the last one is looked at")
@@ -164,7 +164,7 @@ def test_the_chosen_one_of_many_documents_and_reading_stay_in_view(visit: Visit,
     written = dict.fromkeys(("b", "c", "d", "e", "f", name), b"The lamp is lit. " * 20)
     more = files(tmp_path / "other", b=b"Another text of the same name. " * 20)
     visit.page.set_input_files("#od-file input[type=file]", [*files(tmp_path, **written), *more])
-    listed = page.locator("#od-documents label")
+    listed = page.locator("#od-documents label", has_not_text="together")
     visit.until(lambda: listed.count() == 7, "all are listed")
     visit.until(lambda: "b.txt (2)" in listed.last.inner_text(), "two of the same name can be told apart")
     visit.until(lambda: all("not read yet" in one for one in listed.all_inner_texts()), "all are open")

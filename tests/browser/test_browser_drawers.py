@@ -99,10 +99,6 @@ def test_every_field_has_an_edge(read: Visit, scheme: str) -> None:
     page.locator("#od-settings .od-group > button").nth(2).click()
     read.until(lambda: page.get_by_label("Guiding prompt", exact=True).is_visible(), "all of them are unfolded")
     assert page.evaluate(_PALE, f"#od-settings {_FIELDS}") == []
-    page.keyboard.press("Escape")
-    page.get_by_role("tab", name="Collection").click()
-    read.until(lambda: page.locator("#od-shelf-question textarea").is_visible(), "the collection is shown")
-    assert page.evaluate(_PALE, "#od-shelf-question textarea") == []
 
 
 def test_forced_colours_leave_buttons_their_edges_and_sliders_to_be_seen(read: Visit) -> None:

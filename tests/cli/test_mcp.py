@@ -53,7 +53,7 @@ def test_a_client_opens_a_file_follows_its_reading_and_asks(checkpoint: Path, tm
                 "read_pages",
                 "headings",
                 "find",
-                "ask_several",
+                "collect",
                 "scan",
                 "library",
             }

@@ -75,7 +75,7 @@ class Shelf:
         shown = [
             conversation(workspace),
             workspace.fill,
-            sources_panel(workspace.exchanges, "page"),
+            sources_panel(workspace.exchanges, workspace.heading),
             as_markdown(workspace),
         ]
         json.dumps([shown, json.loads(as_json(workspace))], allow_nan=False).encode()

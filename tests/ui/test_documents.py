@@ -12,6 +12,7 @@ import pytest
 
 from ondevice.serving.visitor import MAX_DOCUMENTS
 from ondevice.serving.workspace import Phase
+from ondevice.ui.documents_list import TOGETHER
 from ondevice.ui.wiring import detached
 from tests.builders.screens import Desk, screen_after, tiny_engine
 
@@ -36,7 +37,8 @@ def files(folder: Path, **contents: bytes) -> list[str]:
 
 
 def choices(screen: dict[str, Any]) -> list[str]:
-    return [label for label, _ in screen["documents"]["choices"]]
+    """The documents themselves, without all of them together."""
+    return [label for label, value in screen["documents"]["choices"] if value != TOGETHER]
 
 
 def test_several_files_are_opened_and_a_bad_one_is_named(desk: Desk, tmp_path: Path) -> None:

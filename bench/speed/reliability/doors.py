@@ -82,7 +82,7 @@ def _requests(document: str, entry: str) -> list[tuple[str, dict[str, Any]]]:
         (f"/documents/{document}/ask", asked),
         (f"/documents/{document}/read", {"capacity": 1024, "num_kept": 256, "policy": "infinipot", "novelty": 0.5}),
         (f"/documents/{document}/scan", {"question": "List all lamps."}),
-        ("/shelf", {"documents": [document], "entries": [entry], "each": False} | asked),
+        ("/collections", {"documents": [document], "entries": [entry]}),
         (f"/library/{entry}/rename", {"title": "lamps"}),
         ("/chat/completions", _chat(document)),
         ("/documents", {"file": "a.txt"}),
@@ -177,7 +177,7 @@ def _calls(document: str, text: Path) -> list[tuple[str, dict[str, Any]]]:
         ("passages", {"document": document}),
         ("read_pages", {"document": document, "first": 1, "last": 1, "cursor": 0}),
         ("find", {"document": document, "words": "lamp", "cursor": 0}),
-        ("ask_several", {"documents": [document], "question": _QUESTION, "each": False}),
+        ("collect", {"documents": [document]}),
         ("library", {}),
     ]
 
