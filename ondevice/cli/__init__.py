@@ -18,6 +18,7 @@ from ondevice import __version__
 from ondevice.cli.app import app as start_app
 from ondevice.cli.ask import ask
 from ondevice.cli.calibrate import calibrate
+from ondevice.cli.collection import collection
 from ondevice.cli.doctor import doctor
 from ondevice.cli.library import delete as delete_entry
 from ondevice.cli.library import list_entries
@@ -27,7 +28,6 @@ from ondevice.cli.models import remove as remove_model
 from ondevice.cli.options import takes_options
 from ondevice.cli.plan import plan
 from ondevice.cli.scan import scan
-from ondevice.cli.shelf import shelf
 from ondevice.cli.terminal import open_streams
 from ondevice.config import SETTINGS
 
@@ -112,7 +112,7 @@ def about(
 
 app.command("app")(takes_options(start_app))
 app.command("ask")(takes_options(ask))
-app.command("collection")(takes_options(shelf))
+app.command("collection")(takes_options(collection))
 app.command("scan")(takes_options(scan))
 app.command("mcp")(takes_options(mcp))
 app.command("calibrate")(takes_options(calibrate))

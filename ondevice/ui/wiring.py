@@ -64,7 +64,8 @@ def wire(
         run(parts["sample"].click, actions.open_sample, **DOCUMENT_LANE, trigger_mode="once"),
         run(_any(parts["unlock"].click, parts["password"].submit), actions.unlock, [parts["password"]], **opens),
     ]
-    show(parts["documents"].input, actions.look_at, [parts["documents"]], trigger_mode="always_last")
+    # Not the last choice alone: Gradio would take its value when the one before is shown, and that is the one before.
+    show(parts["documents"].input, actions.look_at, [parts["documents"]], trigger_mode="multiple")
     show(parts["members"].input, actions.choose_members, [parts["members"]], trigger_mode="always_last")
     show(parts["forget"].click, actions.forget)
 

@@ -91,26 +91,6 @@ def test_a_stopped_reading_goes_on(
     assert not list(kept.iterdir())
 
 
-def answers_of(result: Result) -> list[str]:
-    return [turn["text"] for document in last_json(result)["documents"] for turn in document["turns"]]
-
-
-def test_a_shelf_goes_on_in_the_document_it_was_stopped_in(
-    checkpoint: Path, text: Path, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = tmp_path / "boat.txt"
-    other.write_text("A boat went out at noon. ")
-    whole = ask(checkpoint, other, text, "--ask", "Zzxj?", "--each", command="collection")
-    assert whole.exit_code == 0, whole.output
-    stop_after(300, monkeypatch)
-    assert ask(checkpoint, other, text, "--ask", "Zzxj?", "--each", command="collection").exit_code == 130
-    assert len(list(kept.iterdir())) == 1
-    again = ask(checkpoint, other, text, "--ask", "Zzxj?", "--each", command="collection")
-    assert again.stderr.count("Going on where reading was broken off") == 1
-    assert answers_of(again) == answers_of(whole)
-    assert not list(kept.iterdir())
-
-
 def test_no_resume_keeps_nothing_and_forgets(
     checkpoint: Path, text: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,13 +80,6 @@ def test_other_settings_or_another_text_are_read(checkpoint: Path, text: Path, s
     assert FOUND not in run("ask", checkpoint, text, "When?").stderr
 
 
-def test_a_shelf_opens_it_too(checkpoint: Path, text: Path, saved: Entry, tmp_path: Path) -> None:
-    other = tmp_path / "boat.txt"
-    other.write_text("A boat went out at noon. ")
-    assert run("collection", checkpoint, other, text, "--ask", "Zzxj?", "--each").stderr.count(OPENED) == 1
-    assert OPENED not in run("collection", checkpoint, other, text, "--ask", "Zzxj?", "--each", "--read-again").stderr
-
-
 def test_what_cannot_be_opened_is_read(checkpoint: Path, text: Path, saved: Entry) -> None:
     (Library().folder / saved.id / "pot.safetensors").write_bytes(b"no pot")
     result = run("ask", checkpoint, text, "When?")

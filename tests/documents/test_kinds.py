@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from ondevice.cli.shelf import files_in
+from ondevice.cli.collection import files_in
 from ondevice.documents import read
 from ondevice.documents.formats import picture
 from ondevice.documents.formats.reader import Request

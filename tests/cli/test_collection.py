@@ -52,16 +52,6 @@ def test_only_documents_that_have_its_words_are_read_for_it(checkpoint: Path, fi
     assert {passage["place"] for passage in turn["sources"]} <= {"boat.txt, part 1"}
 
 
-def test_each_document_can_be_asked_by_itself(checkpoint: Path, files: list[Path]) -> None:
-    result = run(
-        "collection", *files, "--ask", "When?", "--ask", "Who?", "--each", "--json", "--model", checkpoint, *ANSWERS
-    )
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout.splitlines()[-1])["documents"]
-    assert [one["document"] for one in found] == [str(path) for path in files]
-    assert all(len(one["turns"]) == 2 for one in found)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"), [(["x.txt"], "no question"), (["-", "--ask", "Who?"], "no place for a stream")]
 )

@@ -1,4 +1,4 @@
-"""`ondevice collection`: one question over several documents, files or saved pots, together or to each by itself."""
+"""`ondevice collection`: questions over several documents, files or saved pots."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import typer
 
 from ondevice import words
 from ondevice.cli.ask import SAVED
-from ondevice.cli.keeping import Keeper
 from ondevice.cli.opening import STREAM, open_document
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay, load_engine
-from ondevice.cli.reuse import ReadAgain, from_library
 from ondevice.cli.terminal import Interrupted, err, errors_shown, print_json, say
 from ondevice.documents.formats.table import SUFFIXES
 from ondevice.errors import ConfigError, DocumentError
@@ -23,30 +21,23 @@ from ondevice.errors import ConfigError, DocumentError
 if TYPE_CHECKING:
     from ondevice.config import EngineConfig
     from ondevice.documents.tokens import DocumentTokens
-    from ondevice.events import AnswerFinished
     from ondevice.session.engine import Engine
-    from ondevice.session.session import Session
 
 
-def shelf(
+def collection(
     options: PotOptions,
     answers: AnswerOptions,
     documents: Annotated[
         list[str] | None, typer.Argument(metavar="[DOC...]", help="Files, folders, and saved pots (.pot) of one model.")
     ] = None,
     questions: Annotated[list[str] | None, typer.Option("--ask", metavar="QUESTION", help="One or more.")] = None,
-    each: Annotated[
-        bool,
-        typer.Option("--each", help="Ask every document by itself."),
-    ] = False,
     from_library: Annotated[
         bool,
         typer.Option("--library", help="Ask the documents of the library that its index finds for each question, too."),
     ] = False,
-    read_again: ReadAgain = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON in the last line.")] = False,
 ) -> None:
-    """Ask several documents together, from the passages that a search finds in all of them, or --each by itself."""
+    """Ask several documents together, from the passages that a search finds in all of them."""
     with errors_shown(as_json):
         if not questions:
             raise ConfigError("There is no question", fix='Type one: ondevice collection DOC DOC --ask "...?".')
@@ -55,28 +46,14 @@ def shelf(
             raise ConfigError("There is no document", fix="Name one or more, or ask the whole --library.")
         if STREAM in documents:
             raise ConfigError("A collection has no place for a stream", fix="Save it to a file, and name that.")
-        if each and from_library:
-            raise ConfigError("--each asks the documents that are named", fix="Leave out --each, or --library.")
         config = _config(documents, options, answers)
         with ProgressDisplay(err()) as display:
             engine = load_engine(config, display)
-        found: dict[str, Any] = {}
-        if each:
-            keepers: list[Keeper] = []
-            sessions = [_read(engine, name, keepers, read_again=read_again) for name in documents]
-            found["documents"] = [
-                {"document": name, "turns": _each(session, questions, answers.remember, name)}
-                for name, session in zip(documents, sessions, strict=True)
-            ]
-            for keeper in keepers:
-                keeper.remove()
-        else:
-            texts = [_text(engine, name) for name in documents]
-            texts_for = _library(engine, texts) if from_library else lambda _: texts
-            found["turns"] = _together(engine, texts_for, questions, answers.remember)
-            found["documents"] = [tokens.document.name for tokens in texts]
+        texts = [_text(engine, name) for name in documents]
+        texts_for = _library(engine, texts) if from_library else lambda _: texts
+        turns = _together(engine, texts_for, questions, answers.remember)
         if as_json:
-            print_json(found)
+            print_json({"turns": turns, "documents": [tokens.document.name for tokens in texts]})
 
 
 def files_in(name: str) -> list[str]:
@@ -123,40 +100,6 @@ def _text(engine: Engine, name: str) -> DocumentTokens:
     return tokens
 
 
-def _read(engine: Engine, name: str, keepers: list[Keeper], *, read_again: bool) -> Session:
-    """A session that has read a document, now or earlier; what keeps the reading joins the keepers."""
-    from ondevice.cli.conversation import open_session, read_document
-    from ondevice.session.saving import load_session, reopened, saved_config
-
-    if name.endswith(SAVED):
-        ours = engine.config
-        config = reopened(saved_config(Path(name)), ours)
-        config = replace(config, model=ours.model, dtype=ours.dtype, quantization=ours.quantization)
-        session = load_session(engine, Path(name), config)
-        say(f"Opened {Path(name).name}: {session.context.num_read:,} tokens, none read again.")
-        return session
-    with ProgressDisplay(err()) as display:
-        say(name, "bold")
-        document = open_document(name, False, display)
-        keepers.append(Keeper(engine, document))
-        session = keepers[-1].open() or engine.session()
-        open_session(session, document, display)
-        display.clear()
-        if not read_again and (opened := from_library(engine, session, engine.config)) is not None:
-            return opened
-        read_document(session, document, display, keepers[-1])
-    return session
-
-
-def _each(session: Session, questions: Sequence[str], remembers: bool, name: str) -> list[dict[str, Any]]:
-    """Ask one document by itself, show its answers, and give them as JSON."""
-    finished: list[AnswerFinished] = []
-    for question in questions:
-        say(f"{name}: {question}", "bold")
-        finished.append(_ask(session, question, finished if remembers else ()))
-    return [one.to_json() for one in finished]
-
-
 def _library(engine: Engine, texts: Sequence[DocumentTokens]) -> Callable[[str], Sequence[DocumentTokens]]:
     """For each question the texts that there are, and those of the library that its index finds."""
     from ondevice.library.index import CLOSEST
@@ -182,36 +125,25 @@ def _together(
     engine: Engine, texts_for: Callable[[str], Sequence[DocumentTokens]], questions: Sequence[str], remembers: bool
 ) -> list[dict[str, Any]]:
     """Ask all texts at once, show the answers, and give them as JSON, with their places."""
+    from ondevice.cli.conversation import answer
+    from ondevice.decode.prompt import Turn
     from ondevice.session.collection import collect
 
-    finished: list[AnswerFinished] = []
-    turns: list[dict[str, Any]] = []
+    history, turns = list[Turn](), list[dict[str, Any]]()
     for question in questions:
         if len(questions) > 1:
             say(question, "bold")
-        collection = collect(engine, texts_for(question))
-        finished.append(_ask(collection.session, question, finished if remembers else (), collection.place))
-        answer = finished[-1]
-        names = list(dict.fromkeys(collection.name(page) for page in answer.pages_recalled))
-        searched = words.plural(len(collection.documents), "document")
+        texts = collect(engine, texts_for(question))
+        with ProgressDisplay(err()) as display:
+            one = answer(texts.session, question, display, history, texts.place)
+        if one.stop_reason == "cancelled":
+            raise Interrupted("Stopped while answering.")
+        if remembers:
+            history.append(Turn(question, one.text))
+        names = list(dict.fromkeys(map(texts.name, one.pages_recalled)))
+        searched = words.plural(len(texts.documents), "document")
         say(f"Searched: {searched}. Read for this question: {', '.join(names) or 'none'}.")
-        turn = answer.to_json() | {"documents": names}
-        turn["sources"] = [source | {"place": collection.place(source["page"])} for source in turn["sources"]]
+        turn = one.to_json() | {"documents": names}
+        turn["sources"] = [source | {"place": texts.place(source["page"])} for source in turn["sources"]]
         turns.append(turn)
     return turns
-
-
-def _ask(
-    session: Session,
-    question: str,
-    earlier: Sequence[AnswerFinished],
-    place: Callable[[int], str] | None = None,
-) -> AnswerFinished:
-    from ondevice.cli.conversation import answer
-    from ondevice.decode.prompt import Turn
-
-    with ProgressDisplay(err()) as display:
-        one = answer(session, question, display, [Turn(other.question, other.text) for other in earlier], place)
-    if one.stop_reason == "cancelled":
-        raise Interrupted("Stopped while answering.")
-    return one
