@@ -106,6 +106,8 @@ def gather(jobs: Jobs, visitor: Visitor, chosen: Sequence[str] | None = None) ->
 def regather(jobs: Jobs, visitor: Visitor) -> None:
     """Leave out what was closed; the workspace goes where nothing of it is there any more."""
     for workspace in visitor.collections:
+        if not workspace.idle.is_set():  # an answer is on its way
+            continue
         try:
             gather(jobs, visitor)
         except OndeviceError:

@@ -254,9 +254,8 @@ class Session:
                     num_after = len(prompt.ids) + len(prompt.begun) + generation.max_new_tokens
                     context, recalled = self._again.read(passages, num_after, self.is_stopping)
                     clock.book("revival")
-                    if (
-                        asks_which_page(question) and not context.tokens.places
-                    ):  # whose numbers stand beside the passages
+                    # Their numbers stand beside the passages; those of a collection are told anyway.
+                    if asks_which_page(question) and not context.tokens.places:
                         prompt = replace(prompt, told=f"{prompt.told}{recalled.pages} ")
                     yield recalled
                 else:

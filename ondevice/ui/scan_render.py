@@ -19,7 +19,7 @@ _CAN_SCAN = (Phase.READY, Phase.STOPPED, Phase.READ)
 
 def scan_panel(workspace: Workspace) -> dict[str, Any]:
     """Values that the panel draws; `pattern` says which questions in the field a scan is offered for."""
-    can_scan = workspace.phase in _CAN_SCAN and not workspace.is_waiting
+    can_scan = workspace.phase in _CAN_SCAN and not (workspace.is_waiting or workspace.is_collection)
     asked = workspace.exchanges[-1].question if workspace.exchanges else ""
     scan = workspace.scan
     if scan is not None and asked == scan.question:

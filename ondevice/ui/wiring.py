@@ -65,8 +65,8 @@ def wire(
         run(_any(parts["unlock"].click, parts["password"].submit), actions.unlock, [parts["password"]], **opens),
     ]
     # Not the last choice alone: Gradio would take its value when the one before is shown, and that is the one before.
-    show(parts["documents"].input, actions.look_at, [parts["documents"]], trigger_mode="multiple")
-    show(parts["members"].input, actions.choose_members, [parts["members"]], trigger_mode="always_last")
+    show(parts["documents"].input, actions.look_at, [parts["documents"]], **waits)
+    show(parts["members"].input, actions.choose_members, [parts["members"]], **waits)
     show(parts["forget"].click, actions.forget)
 
     run(parts["read"].click, actions.read, **waits)

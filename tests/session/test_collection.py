@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from ondevice.config import PotConfig
+from ondevice.config import ArtConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
 from ondevice.errors import PotError
@@ -98,6 +101,23 @@ def test_answers_are_the_same_again_and_hold_no_pot() -> None:
     *_, finished = collection.session.ask("Who is the harbour master?", pots)
     assert isinstance(finished, AnswerFinished)
     assert finished.recalled is not None, "there is no pot to answer from"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"slim": SlimConfig("1:50%", block_size=8, unit_size=4, window=2)},
+        {"spec": SpecConfig(keep=0.5, layers=1, chunk_size=8)},
+        {"art": ArtConfig(enabled=True, published=True)},
+        {"pot": PotConfig(policy="full")},
+        {"tier": TierConfig(budget_bytes=0)},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_settings_of_reading_change_nothing_of_it(settings: dict[str, Any]) -> None:
+    engine = Engine(LOADED, replace(ENGINE.config, **settings))
+    collection = collect(engine, [document(0), document(1)])
+    assert ask(collection, "Who is the harbour master?")[1]
 
 
 def test_no_document_and_a_stream_are_refused() -> None:
