@@ -83,6 +83,7 @@ $(INSTALLED): $(BIN)/python pyproject.toml batch/pyproject.toml bench/pyproject.
 	$(PIP) install --quiet --no-compile "triton>=3.3; sys_platform == 'linux'"
 	$(COMPILE) -j 0 $(VENV)/lib >/dev/null || true
 	$(PIP) install --quiet --no-deps --no-build-isolation -e . -e batch -e bench
+	$(BIN)/python scripts/compile_kernels.py || true
 	@mkdir -p $(VENV)/types
 	@for part in batch bench; do ln -sfn ../../$$part $(VENV)/types/ondevice_$$part; done
 	@touch $@

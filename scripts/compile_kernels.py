@@ -1,0 +1,42 @@
+"""Compile the kernels for CPUs that the catalogue's smaller models need: no first start has to wait for them then."""
+
+from __future__ import annotations
+
+import sys
+from multiprocessing import get_context
+
+# The packed formats of their files, (bits, has_offset), and query heads, KV heads and the size of a head.
+FORMATS = ((4, True), (6, False), (5, False), (8, False))
+HEADS = ((12, 2, 128), (14, 2, 64), (9, 3, 64), (16, 8, 128))
+
+
+def compile_products(bits: int, has_offset: bool) -> None:
+    """Compile the products with weights of one format."""
+    import torch
+    from ondevice.kernels.packed import FORMATS as KNOWN
+    from ondevice.kernels.packed import TILE_ROWS, pack
+    from ondevice.kernels.projection import prepare_packed
+
+    size = KNOWN[bits, has_offset].group_size
+    codes, scales = torch.zeros(TILE_ROWS, size, dtype=torch.uint8), torch.zeros(TILE_ROWS, 1)
+    prepare_packed([pack(codes, scales, scales if has_offset else None, bits)])
+
+
+def compile_attention(num_heads: int, num_kv_heads: int, head_dim: int) -> None:
+    """Compile the attention of such heads."""
+    from ondevice.kernels.attention import prepare_attention
+
+    prepare_attention(num_heads, num_kv_heads, head_dim, in_bfloat16=True)
+
+
+def main() -> None:
+    """Compile all of them in two processes."""
+    with get_context("spawn").Pool(2) as pool:
+        waits = [pool.apply_async(compile_products, each) for each in FORMATS]
+        waits += [pool.apply_async(compile_attention, each) for each in HEADS]
+        for one in waits:
+            one.get()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
