@@ -41,6 +41,13 @@ class Documents:
         """An open document."""
         return next((workspace for workspace in self.all() if workspace.id == workspace_id), None)
 
+    def required(self, workspace_id: str) -> Workspace:
+        """The same; raises ApiError where there is none."""
+        workspace = self.find(workspace_id)
+        if workspace is None:
+            raise ApiError(404, "not-found", "There is no such document", "It may have been closed, or idle too long.")
+        return workspace
+
     def new(self, name: str) -> Workspace:
         """A claimed workspace for the document of that name; raises as `Visitor.new`.
 
@@ -55,21 +62,16 @@ class Documents:
         """Several documents as one: open ones by their ids, and those of these entries of the library.
 
         Raises:
-            ApiError: one of the open ones is not there.
+            ApiError: one of the open ones is not there, or is busy.
             OndeviceError: there is none, or one cannot be opened.
         """
         members = list[Member]()
-        for one in documents:
-            workspace = self.find(one)
-            if workspace is None:
-                what, fix = "There is no such document", "It may have been closed, or idle too long."
-                raise ApiError(404, "not-found", what, fix)
+        for workspace in map(self.required, dict.fromkeys(documents)):
             if workspace.is_away:  # it was open before a restart
-                if not workspace.claim():
-                    raise ApiError(409, "busy", "The document is busy", "Wait for what is running, or stop it.")
+                claim(workspace)
                 self.restore_workspace(workspace)
             members.append(Member.of(workspace))
-        members += (Member.of(self._jobs.library.find(one)) for one in entries)
+        members += (Member.of(self._jobs.library.find(one)) for one in dict.fromkeys(entries))
         visitor = self._visitor() or self._create()
         workspace = visitor.new_collection()
         try:
@@ -140,6 +142,12 @@ class Documents:
         """The same after a restart, and known to nobody who cannot read what is kept; "" where nothing is."""
         secret = self._jobs.keeping.secret()
         return hashlib.sha256(f"ondevice programs {secret}".encode()).hexdigest()[:32] if secret else ""
+
+
+def claim(workspace: Workspace) -> None:
+    """Claim a document; raises ApiError where something runs on it."""
+    if not workspace.claim():
+        raise ApiError(409, "busy", "The document is busy", "Wait for what is running, or stop it.")
 
 
 def answer_of(job: Job) -> AnswerFinished:

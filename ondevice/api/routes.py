@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from ondevice.api.bodies import json_body, limited
 from ondevice.api.chat import Completion, asked_of, model_of, openai_error
-from ondevice.api.documents import Documents, answer_of
+from ondevice.api.documents import Documents, answer_of, claim
 from ondevice.api.failures import ApiError, ErrorAs, error_json, failed_response
 from ondevice.api.parts import headings
 from ondevice.api.stream import stream, unless_gone
@@ -208,7 +208,7 @@ class Api:
         values = by_key(ANSWERING, body)
         workspace = await self._present(request)
         session = session_of(workspace)
-        _claim(workspace)
+        claim(workspace)
         asked = Asked(question, with_values(session.context.config.generation, values), remembers=False)
         return stream(self._jobs.ask(workspace, asked), workspace.request_stop)
 
@@ -237,7 +237,7 @@ class Api:
         asked = asked_of(body, self._jobs.engine.config.generation)
         workspace = await self._model(request, body.get("model"))
         session_of(workspace)  # before it is claimed
-        _claim(workspace)
+        claim(workspace)
         options = body.get("stream_options")
         completion = Completion(
             str(body["model"]),
@@ -301,10 +301,7 @@ class Api:
         return {**shown, "config": config, "problem": entry.misfit(self._jobs.engine.loaded)}
 
     def _find(self, request: Request) -> Workspace:
-        workspace = self._opened.find(request.path_params["id"])
-        if workspace is None:
-            raise ApiError(404, "not-found", "There is no such document", "It may have been closed, or idle too long.")
-        return workspace
+        return self._opened.required(request.path_params["id"])
 
     async def _present(self, request: Request) -> Workspace:
         """The document of the request; one that was open before a restart is taken up first."""
@@ -312,13 +309,13 @@ class Api:
 
     async def _taken_up(self, request: Request, workspace: Workspace) -> Workspace:
         if workspace.is_away:
-            _claim(workspace)
+            claim(workspace)
             await unless_gone(request, lambda: self._opened.restore_workspace(workspace), workspace.request_stop)
         return workspace
 
     async def _claimed(self, request: Request) -> Workspace:
         workspace = await self._present(request)
-        _claim(workspace)
+        claim(workspace)
         return workspace
 
 
@@ -338,12 +335,7 @@ def _ids(body: dict[str, Any], name: str) -> list[str]:
     ids = body.pop(name, [])
     if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
         raise ConfigError(f"`{name}` is a list of ids", fix="Send the ids that opening gave.")
-    return list(dict.fromkeys(ids))
-
-
-def _claim(workspace: Workspace) -> None:
-    if not workspace.claim():
-        raise ApiError(409, "busy", "The document is busy", "Wait for what is running, or stop it.")
+    return ids
 
 
 def _card(workspace: Workspace) -> dict[str, Any]:

@@ -11,12 +11,10 @@ import weakref
 import torch
 from torch import Tensor
 
-from ondevice.kernels.attention import attention
-from ondevice.kernels.coded_attention import coded_attention
 from ondevice.kernels.cpu import decode_attention, packed_product, token_parts
 from ondevice.kernels.cpu.calls import Call, Sequence
 from ondevice.model.families.parts import ModelParts
-from ondevice.model.passes import DecodeAttention
+from ondevice.model.passes import PLAIN, DecodeAttention
 from ondevice.model.plain_layers import PlainLayer
 from ondevice.model.rotary import Angles
 from ondevice.pot.memory_pot import MemoryPot
@@ -92,7 +90,7 @@ class OneToken:
                 self._pot_calls = _PotCalls(pot, self._before, self._after, self._buffers, self._parts, num_threads)
             self._pot_calls.run(pot, angles)
         else:
-            self._layer_by_layer(pot, angles, decode_attention)
+            self._layer_by_layer(pot, angles, decode_attention or PLAIN)
         return self._buffers.state.view(hidden.shape).clone()
 
     def _lay_out(self, num_threads: int) -> None:
@@ -118,7 +116,7 @@ class OneToken:
         self._pieces = [Sequence([*after, *before]) for after, before in between]
         self._num_threads, self._pot_calls = num_threads, None
 
-    def _layer_by_layer(self, pot: MemoryPot, angles: Angles, own: DecodeAttention | None) -> None:
+    def _layer_by_layer(self, pot: MemoryPot, angles: Angles, own: DecodeAttention) -> None:
         """Attention that is not laid out: by `own`, or to a pot that has other codes, or heads with other victims."""
         per_layer, num_heads = pot.shape.pot_layers_per_layer, self._parts.num_heads
         heads = [_Heads(self._buffers, part, per_layer, num_heads) for part in range(per_layer)]
@@ -132,12 +130,7 @@ class OneToken:
                 if pot.is_coded:
                     positions = pot.positions_with(number, (first + angles.offsets).to(torch.int32))
                     coded, table = pot.coded(number, keys.shape[2]), angles.table(index, first)
-                    if own is None:
-                        out, _ = coded_attention(head.query, coded, positions, *table, scale=scale)
-                    else:
-                        out = own.attend_coded(number, head.query, coded, positions, table, scale)
-                elif own is None:
-                    out = attention(head.query, keys, values, scale=scale)
+                    out = own.attend_coded(number, head.query, coded, positions, table, scale)
                 else:
                     out = own.attend(number, head.query, keys, values, scale)
                 head.attended.copy_(out)

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from ondevice.kernels.attention import attention
+from ondevice.kernels.coded_attention import coded_attention
 from ondevice.kernels.codes import Coded
 from ondevice.pot.host.hidden_tier import DroppedStates
 from ondevice.pot.memory_pot import Victims
@@ -51,6 +53,21 @@ class DecodeAttention(Protocol):
     def attend_coded(
         self, layer: int, query: Tensor, coded: Coded, positions: Tensor, table: tuple[Tensor, Tensor], scale: float
     ) -> Tensor: ...
+
+
+class PlainAttention:
+    """The one that reads every slot."""
+
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        return attention(query, keys, values, scale=scale)
+
+    def attend_coded(
+        self, layer: int, query: Tensor, coded: Coded, positions: Tensor, table: tuple[Tensor, Tensor], scale: float
+    ) -> Tensor:
+        return coded_attention(query, coded, positions, *table, scale=scale)[0]
+
+
+PLAIN = PlainAttention()
 
 
 class PassStopped(Exception):

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, observed_attention
-from ondevice.kernels.coded_attention import coded_attention
 from ondevice.kernels.projection import rounds_activations
 from ondevice.kernels.rope import rotate, rotate_with_half_
 from ondevice.kernels.rope_attention import rope_attention
 from ondevice.model.families.parts import AttentionLayer, Layer, ModelParts, has_slots
 from ondevice.model.layer import Heads, after_attention, after_mixing, feed_forward, finish, project_heads
 from ondevice.model.options import Options
-from ondevice.model.passes import Cache, Pass, PassStopped
+from ondevice.model.passes import PLAIN, Cache, Pass, PassStopped
 from ondevice.model.rotary import Angles, Rotary
 from ondevice.model.stateful import mix
 from ondevice.pot.host.hidden_tier import DroppedStates
@@ -177,11 +176,8 @@ class Run:
         first, scale = pot.next_position[layer], self._parts.layers[number].scale
         positions, table = self._positions(layer, pot), self._angles.table(number, first)
         if pot.is_coded:
-            own = self._options.attention
-            coded = pot.coded(layer, keys.shape[2])
-            if own is None:
-                return coded_attention(query, coded, positions, *table, scale=scale)[0]
-            return own.attend_coded(layer, query, coded, positions, table, scale)
+            own = self._options.attention or PLAIN
+            return own.attend_coded(layer, query, pot.coded(layer, keys.shape[2]), positions, table, scale)
         return rope_attention(query, keys, values, positions, *table, scale=scale)
 
     def _wide(self, number: int, layer: int, keys: Tensor, values: Tensor, pot: MemoryPot) -> tuple[Tensor, Tensor]:

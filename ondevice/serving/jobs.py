@@ -169,7 +169,8 @@ class Jobs:
         """Open a saved document."""
 
         def steps() -> Job:
-            self.require_room_for(entry, workspace)
+            tier_bytes = 0 if entry.config is None else self.engine.plan(entry.config).tier_bytes(entry.num_tokens)
+            self._require_room(workspace, entry.pot_bytes, tier_bytes)
             session, record = self.library.open(self.engine, entry.id)
             restore_workspace(workspace, session, record)
             workspace.entry_id = entry.id
@@ -221,11 +222,6 @@ class Jobs:
         free_device_memory()
         workspace.session = session = self.engine.session(plan)
         return session
-
-    def require_room_for(self, entry: Entry, workspace: Workspace | None = None) -> None:
-        """Refuse a saved document where there is no room for it, in a workspace or beside all; raises PotError."""
-        tier_bytes = 0 if entry.config is None else self.engine.plan(entry.config).tier_bytes(entry.num_tokens)
-        self._require_room(workspace, entry.pot_bytes, tier_bytes)
 
     def _require_room(self, workspace: Workspace | None, pot_bytes: int, tier_bytes: int) -> None:
         """Refuse what lies on disk where there is no room for it; raises PotError."""
@@ -355,7 +351,7 @@ class Jobs:
             self.keeping.note(workspace)
 
 
-def wait_for_turn(ticket: Ticket, stop: threading.Event) -> Generator[Waiting, None, bool]:
+def _wait_for_turn(ticket: Ticket, stop: threading.Event) -> Generator[Waiting, None, bool]:
     """Say who comes first until the turn has come; returns False where `stop` was set before."""
     seconds = 0.0
     while not ticket.wait_unless(stop, seconds):
@@ -382,7 +378,7 @@ def _run(
                 yield from _at_work(workspace, activity, steps)
                 return
             with engine.lane.ticket(is_short) as ticket:
-                if (yield from until) and (yield from wait_for_turn(ticket, workspace.stop)):
+                if (yield from until) and (yield from _wait_for_turn(ticket, workspace.stop)):
                     yield from _at_work(workspace, activity, steps)
                     return
         yield Stopped()

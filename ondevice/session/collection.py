@@ -11,7 +11,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from ondevice.config import EngineConfig, PotConfig
+from ondevice.config import PotConfig
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.errors import PotError
@@ -34,11 +34,6 @@ class Collection:
     documents: tuple[Document, ...]
     pages: tuple[tuple[int, int], ...]
 
-    @property
-    def firsts(self) -> Sequence[int]:
-        """The first token of each document in the collection."""
-        return self.session.context.tokens.firsts
-
     def name(self, page: int) -> str:
         """The document that a page of the collection is of."""
         return self.documents[self.pages[page - 1][0]].name
@@ -48,12 +43,11 @@ class Collection:
         return self.session.context.tokens.place(page - 1)
 
 
-def collect(engine: Engine, texts: Sequence[DocumentTokens], config: EngineConfig | None = None) -> Collection:
+def collect(engine: Engine, texts: Sequence[DocumentTokens]) -> Collection:
     """Lay texts one behind the other; those given stay as they are.
 
     Args:
         texts: of the engine's tokenizer, each to its end.
-        config: how answers are given; None: as the engine's.
 
     Raises:
         PotError: there is none, or one of them is a stream; says which.
@@ -64,7 +58,7 @@ def collect(engine: Engine, texts: Sequence[DocumentTokens], config: EngineConfi
         if not tokens.keeps_text:
             where, fix = tokens.document.name, "Save it to a file, and name that."
             raise PotError("A stream has no text to be found again", where=where, fix=fix)
-    session = Session(engine.plan(replace(config or engine.config, pot=PotConfig())))
+    session = Session(engine.plan(replace(engine.config, pot=PotConfig())))
     joined, pages = _joined(engine, texts)
     context, documents = session.context, tuple(tokens.document for tokens in texts)
     context.tokens, context.spans = joined, [(0, joined.num_tokens)]

@@ -56,7 +56,7 @@ def test_pages_are_those_of_their_documents() -> None:
     ]
     assert [collection.place(note.page) for note in tokens.notes] == ["0.txt, part 2", "1.txt, part 2"]
     assert "".join(tokens.texts) == TEXTS[0] + TEXTS[1]
-    first_of_second = collection.firsts[1]
+    first_of_second = tokens.firsts[1]
     assert collection.place(tokens.page_of(first_of_second)) == "1.txt, part 1"
     assert collection.name(tokens.page_of(first_of_second - 1)) == "0.txt"
 
