@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ondevice.errors import ConfigError
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.gguf_int4 import Int4Store
-from ondevice.model.loading.gguf_packed import load_packed
+from ondevice.model.loading.gguf_model import inspect_gguf, load_gguf
 from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.loading.progress import silent
 from ondevice.model.packed_modules import PackedLinear
@@ -83,7 +83,7 @@ def _four_bits(loaded: LoadedModel, linears: dict[str, nn.Linear]) -> dict[str, 
         }
     if loaded.quantization != "stored":
         raise ConfigError("This file's weights are unpacked", where=str(path), fix="Leave {engine.quantization} out.")
-    model, _ = load_packed(path, silent, Int4Store(_CPU))
+    model, _ = load_gguf(path, inspect_gguf(path), silent, Int4Store(_CPU))
     packed = {name: module for name, module in model.named_modules() if isinstance(module, PackedLinear)}
     return {
         name: made_wide_ref(module.weight) for name, module in packed.items() if isinstance(module.weight, Int4Weight)

@@ -18,7 +18,8 @@ from ondevice.model.loading._transformers import empty_model
 from ondevice.model.loading.catalogue import find
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES
 from ondevice.model.loading.gguf_file import GgufFile, read_header
-from ondevice.model.loading.gguf_packed import EMBEDDING, HEAD, module_name, smallest
+from ondevice.model.loading.gguf_packed import smallest
+from ondevice.model.loading.gguf_weights import EMBEDDING, HEAD, names_in
 from ondevice.model.loading.load import LoadedModel
 from ondevice.model.loading.stored import stored
 from ondevice.model.packed_modules import PackedLinear, replace_module
@@ -70,25 +71,26 @@ class _Forms:
 
     def __init__(self, outline: LoadedModel) -> None:
         self._quantization, self._own = outline.quantization, dict[str, Format]()
-        if self._quantization == "stored":
-            path = file_of(outline.source)
-            if path is not None:
-                self._own = _forms_in(read_header(path))
+        path = file_of(outline.source)
+        if self._quantization == "stored" and path is not None:
+            gguf = read_header(path)
+            self._own, self._names = _forms_in(gguf), names_in(gguf)
 
     def of(self, name: str, module: nn.Linear) -> Format | None:
         """None: it is not packed."""
         if self._quantization == "stored":  # a file that is not here is of the usual kind: four bits, six in the head
-            return self._own.get(name, FORMATS[6, False] if name == _HEAD else FORMATS[4, True])
+            own = self._own.get(self._names(f"{name}.weight")) if self._own else None
+            return own or (FORMATS[6, False] if name == _HEAD else FORMATS[4, True])
         bits = {"8bit": 8, "4bit": 8 if name == _HEAD else 4}.get(self._quantization)
         form = None if bits is None else FORMATS[bits, bits == 4]
         return form if form is not None and module.in_features % form.group_size == 0 else None
 
 
 def _forms_in(gguf: GgufFile) -> dict[str, Format]:
-    """The packed form of each module's weight, by its name; of a file for which `can_pack` holds."""
+    """The packed form of each weight by its name in the file."""
     kinds = {tensor.name: tensor.kind for tensor in gguf.tensors if tensor.kind in BLOCK_TYPES}
     kinds.setdefault(HEAD, kinds[EMBEDDING])
-    return {module_name(name): smallest(kind).parts[0].form for name, kind in kinds.items() if name != EMBEDDING}
+    return {name: smallest(kind).parts[0].form for name, kind in kinds.items()}
 
 
 def _packed(num_rows: int, num_columns: int, form: Format) -> PackedWeight:

@@ -17,12 +17,15 @@ class PackedLinear(nn.Module):
     Attributes:
         weight: no parameter of the module: nothing moves or casts it.
         bias: (out_features,) of the activations' type, or None.
+        inputs: (in_features,) int64, the input of each column; None: its own.
         rows: of the product that are its own, where the weight is shared; None: all.
     """
 
-    def __init__(self, weight: PackedWeight | Int4Weight, bias: Tensor | None = None) -> None:
+    def __init__(
+        self, weight: PackedWeight | Int4Weight, bias: Tensor | None = None, inputs: Tensor | None = None
+    ) -> None:
         super().__init__()
-        self.weight = weight
+        self.weight, self.inputs = weight, inputs
         self.rows: slice | None = None
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
         self.out_features, self.in_features = weight.shape
@@ -32,6 +35,8 @@ class PackedLinear(nn.Module):
         self.weight, self.rows = weight, slice(start, start + self.out_features)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.inputs is not None:
+            x = x[..., self.inputs]
         if self.rows is None:
             return project(x, self.weight, self.bias)
         out = project(x, self.weight)[..., self.rows]
@@ -50,18 +55,28 @@ class QuantizedRows(Protocol):
 
 
 class PackedEmbedding(nn.Module):
-    """An embedding that dequantises the rows that are asked for."""
+    """An embedding that dequantises the rows that are asked for.
 
-    def __init__(self, rows: QuantizedRows) -> None:
+    Args:
+        like: the embedding whose rows they are; those of Gemma multiply what comes out.
+    """
+
+    def __init__(self, rows: QuantizedRows, like: nn.Module) -> None:
         super().__init__()
-        self.rows = rows
+        self.rows, self._scale = rows, getattr(like, "scalar_embed_scale", 1.0)
         self.num_embeddings, self.embedding_dim = rows.shape
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.rows.gather(ids.flatten()).view(*ids.shape, self.embedding_dim)
+        return self.rows.gather(ids.flatten()).view(*ids.shape, self.embedding_dim) * self._scale
 
 
 def replace_module(model: Any, name: str, module: nn.Module) -> None:
     """Put a module in the place of another."""
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, module)
+
+
+def set_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Give a module weights that nobody trains, in place of its own."""
+    for part, weight in weights.items():
+        setattr(module, part, weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=False))

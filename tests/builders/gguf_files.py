@@ -45,13 +45,19 @@ def write_gguf(
 
 
 def write_model(
-    path: Path, architecture: str, model: Any, vectors: dict[str, list[float]] | None = None, **fields: Any
+    path: Path,
+    architecture: str,
+    model: Any,
+    vectors: dict[str, list[float]] | None = None,
+    kind: str = "F32",
+    **fields: Any,
 ) -> Path:
-    """A tiny model of transformers as llama.cpp's converter writes it, in float32.
+    """A tiny model of transformers as llama.cpp's converter writes it.
 
     Args:
-        model: of a vocabulary of `len(TOKENS)`; of Gemma 3, LFM2, Llama, Phi-3 or Qwen3.5.
+        model: of a vocabulary of `len(TOKENS)`; of Gemma 2 or 3, LFM2, Llama, Phi-3 or Qwen3.5.
         vectors: further tensors, by name.
+        kind: the type of its matrices.
         fields: metadata of the family beside what all have; a dot is `__`.
     """
     config, writer = model.config, GGUFWriter(path, architecture)
@@ -79,7 +85,9 @@ def write_model(
         stored = names.get_name(name, (".weight", ".bias"))
         if name.endswith("dt_bias"):
             stored = names.get_name(name.replace("dt_bias", "dt_proj")) + ".bias"
-        writer.add_tensor(stored, _as_stored(name, weight, config).contiguous().numpy())
+        numbers = _as_stored(name, weight, config).contiguous().numpy()
+        own = GGMLQuantizationType[kind] if weight.dim() == 2 else GGMLQuantizationType.F32
+        writer.add_tensor(stored, numbers if own == GGMLQuantizationType.F32 else quantize(numbers, own), raw_dtype=own)
     for name, numbers in (vectors or {}).items():
         writer.add_tensor(name, np.array(numbers, np.float32))
     return _written(writer, path)

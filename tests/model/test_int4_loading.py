@@ -16,8 +16,7 @@ from ondevice.model.loading import form
 from ondevice.model.loading.checkpoint import inspect
 from ondevice.model.loading.gguf_blocks import dequantize_rows, int4_rows
 from ondevice.model.loading.gguf_int4 import Int4Store
-from ondevice.model.loading.gguf_model import inspect_gguf
-from ondevice.model.loading.gguf_packed import load_packed
+from ondevice.model.loading.gguf_model import inspect_gguf, load_gguf
 from ondevice.model.loading.int4_checkpoint import int4_checkpoint_bytes, load_int4
 from ondevice.model.loading.load import load_model, outline_model
 from ondevice.model.packed_modules import PackedLinear
@@ -107,7 +106,7 @@ def test_a_gguf_file_is_used_as_it_is_stored(
 ) -> None:
     path = write_gguf(tmp_path / "tiny.gguf", architecture=architecture, kinds=kinds, bias=bias)
     expected = load_model(str(path), device="cpu", quantization="none").model(IDS).logits
-    model, tokenizer = load_packed(path, lambda stage, fraction: None, Int4Store(CPU))
+    model, tokenizer = load_gguf(path, inspect_gguf(path), lambda stage, fraction: None, Int4Store(CPU))
     model.eval().requires_grad_(False)
     assert tokenizer.backend_tokenizer.get_vocab_size() == model.config.vocab_size
     assert model.lm_head.weight.data_ptr() == model.model.embed_tokens.weight.data_ptr()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from ondevice.model.loading import cache_folder, gguf_file, gguf_packed, kept_tiles
+from ondevice.model.loading import cache_folder, gguf_file, gguf_weights, kept_tiles
 from ondevice.model.loading.load import load_model
 from ondevice.model.packed_modules import PackedLinear
 from tests.builders.gguf_files import write_gguf
@@ -44,7 +44,7 @@ def test_a_second_start_maps_what_the_first_one_packed(path: Path, monkeypatch: 
     first = load_model(str(path), device="cpu", on_progress=lambda stage, _: told.append(stage)).model
     expected = logits_of(first, IDS)
     assert any(stage.startswith("Keeping tiny.gguf packed for the next start (") for stage in told)
-    monkeypatch.setattr(gguf_packed, "_raw", never)
+    monkeypatch.setattr(gguf_weights.StoredMatrix, "raw", never)
     monkeypatch.setattr(gguf_file, "_parsed", never)
     model = load_model(str(path), device="cpu").model
     assert torch.equal(logits_of(model, IDS), expected)  # which lays projections side by side, to multiply with them

@@ -17,14 +17,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ondevice.errors import ModelError, UnsafeModel
-from ondevice.model.decoder import Decoder
 from ondevice.model.families import family_name
 from ondevice.model.loading import placement
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.checkpoint import inspect
-from ondevice.model.loading.load import load_model, outline_model
+from ondevice.model.loading.load import load_model
 from ondevice.model.loading.placement import choose_device, choose_dtype
-from tests.builders.gguf_files import TOKENS, write_gguf, write_model
+from tests.builders.gguf_files import write_gguf
 from tests.builders.models import (
     FAMILIES,
     STATEFUL,
@@ -283,105 +282,6 @@ def test_gguf_file_loads(tmp_path: Path) -> None:
     assert 2 in loaded.tokenizer.eos_ids
     other = load_model(str(write_gguf(tmp_path / "other.gguf", seed=1)), device="cpu")
     assert other.fingerprint != loaded.fingerprint
-
-
-_OF_GGUF: dict[str, tuple[str, dict[str, Any]]] = {
-    "gemma3_text": (
-        "gemma3",
-        {
-            "attention__key_length": 16,
-            "attention__sliding_window": 24,
-            "attention__sliding_window_pattern": 2,
-            "rope__freq_base_swa": 100.0,
-            "rope__scaling__type": "linear",
-            "rope__scaling__factor": 2.0,
-        },
-    ),
-    "qwen3_5_text": (
-        "qwen35",
-        {
-            "attention__key_length": 16,
-            "full_attention_interval": 2,
-            "rope__dimension_count": 8,
-            "rope__dimension_sections": [2, 1, 1, 0],
-            "ssm__conv_kernel": 4,
-            "ssm__state_size": 16,
-            "ssm__group_count": 2,
-            "ssm__time_step_rank": 4,
-            "ssm__inner_size": 32,
-        },
-    ),
-    "lfm2": ("lfm2", {"shortconv__l_cache": 3}),
-}
-
-
-@pytest.mark.parametrize("family", _OF_GGUF)
-def test_a_gguf_file_of_a_family_with_states_is_the_model_it_was_made_of(tmp_path: Path, family: str) -> None:
-    name, fields = _OF_GGUF[family]
-    own = {"query_pre_attn_scalar": 16} if name == "gemma3" else {}
-    model = tiny_model(family, vocab_size=len(TOKENS), **own)
-    path = str(write_model(tmp_path / "tiny.gguf", name, model, **fields))
-    loaded, ids = load_model(path, device="cpu"), torch.arange(60)[None]
-    assert (logits_of(loaded.model, ids) - model(ids).logits).abs().max() <= 1e-4
-    assert (loaded.max_positions, loaded.quantization) == (512, "none")
-    outline, config = outline_model(path, torch.device("cpu")).model.config, loaded.model.config
-    assert (outline.rope_parameters, outline.layer_types) == (config.rope_parameters, config.layer_types)
-
-
-def test_a_gguf_file_of_llama_3_turns_by_its_own_divisors(tmp_path: Path) -> None:
-    rope = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    rope["original_max_position_embeddings"] = 64
-    model = tiny_model("llama", vocab_size=len(TOKENS), rope_parameters=rope)
-    frequencies = 1 / 500.0 ** (torch.arange(0, 16, 2, dtype=torch.float) / 16)
-    divisors = (frequencies / model.model.rotary_emb.inv_freq).tolist()
-    path = write_model(
-        tmp_path / "tiny.gguf", "llama", model, {"rope_freqs.weight": divisors}, rope__dimension_count=16
-    )
-    _is_the_model(path, model, 60)
-
-
-def test_a_gguf_file_of_phi_3_turns_by_its_own_divisors_before_and_after_its_first_length(tmp_path: Path) -> None:
-    short, long = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5], [4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
-    rope = {"rope_type": "longrope", "rope_theta": 10_000.0, "short_factor": short, "long_factor": long}
-    rope |= {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 48}
-    model = tiny_model(
-        "phi3", vocab_size=len(TOKENS), rope_parameters=rope, original_max_position_embeddings=48, max_positions=384
-    )
-    factors = {"rope_factors_short.weight": short, "rope_factors_long.weight": long}
-    own = {"attn_factor": model.model.rotary_emb.attention_scaling, "original_context_length": 48}
-    assert own["attn_factor"] > 1
-    path = write_model(
-        tmp_path / "tiny.gguf",
-        "phi3",
-        model,
-        factors,
-        rope__dimension_count=12,
-        **{f"rope__scaling__{name}": value for name, value in own.items()},
-    )
-    _is_the_model(path, model, 40, 100)
-
-
-def _is_the_model(path: Path, model: Any, *sizes: int) -> None:
-    decoder = Decoder(load_model(str(path), device="cpu").model)
-    for size in sizes:
-        ids = torch.arange(size)[None]
-        logits = decoder.head.logits(decoder.forward(ids, decoder.new_pot(size)).hidden_states)
-        assert (logits - model(ids).logits).abs().max() <= 1e-4
-
-
-def test_a_gguf_file_with_scaled_positions_that_nobody_reads_is_refused(tmp_path: Path) -> None:
-    model = tiny_model("lfm2", vocab_size=len(TOKENS))
-    path = write_model(tmp_path / "tiny.gguf", "lfm2", model, shortconv__l_cache=3, rope__scaling__type="yarn")
-    with pytest.raises(ModelError, match=r"scaled \(yarn\)"):
-        load_model(str(path), device="cpu")
-
-
-def test_a_gguf_file_that_lacks_weights_is_refused(tmp_path: Path) -> None:
-    model = tiny_model("lfm2", vocab_size=len(TOKENS))
-    model.model.layers = model.model.layers[:3]
-    path = write_model(tmp_path / "tiny.gguf", "lfm2", model, shortconv__l_cache=3)
-    with pytest.raises(ModelError, match=r"11 weights are missing, the first is model\.layers\.3\."):
-        load_model(str(path), device="cpu")
 
 
 @pytest.mark.parametrize("family", ["smollm3", "mistral3"])

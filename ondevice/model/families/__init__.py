@@ -6,10 +6,11 @@ Which family a model is of is asked here alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ondevice.errors import ModelError
+from ondevice.model.families.as_stored import AsStored, CentredStored, LlamaStored, Qwen35Stored
 from ondevice.model.families.common import complete_plain
 from ondevice.model.families.fusing import norm_of, weight_of
 from ondevice.model.families.gemma import complete_gemma3, gemma2_layers, gemma3_layers
@@ -30,7 +31,7 @@ class Family:
         is_centred: its norms store their weights minus one.
         gguf: llama.cpp's name of it; "": GGUF files of it are not read.
         complete: sets in a configuration what transformers' reader leaves out of a GGUF file's metadata.
-        is_packed: weights of its GGUF files are used as they are stored.
+        stored: how weights lie in such a file.
         overflows_float16: its hidden states do.
     """
 
@@ -39,23 +40,28 @@ class Family:
     is_centred: bool = False
     gguf: str = ""
     complete: Callable[[Any, dict[str, Any]], None] = complete_plain
-    is_packed: bool = False
+    stored: AsStored = field(default_factory=AsStored)
     overflows_float16: bool = False
 
 
 FAMILIES: dict[str, Family] = {
-    "llama": Family(llama_layers, gguf="llama", is_packed=True),  # Mistral's GGUF files call themselves llama, too
+    "llama": Family(llama_layers, gguf="llama", stored=LlamaStored()),  # Mistral's GGUF files say that of themselves
     "mistral": Family(llama_layers),
-    "qwen2": Family(llama_layers, gguf="qwen2", is_packed=True),
-    "qwen3": Family(llama_layers, gguf="qwen3", is_packed=True),
+    "qwen2": Family(llama_layers, gguf="qwen2"),
+    "qwen3": Family(llama_layers, gguf="qwen3"),
     "phi3": Family(phi3_layers, gguf="phi3"),
-    "gemma2": Family(gemma2_layers, is_centred=True, gguf="gemma2", overflows_float16=True),
+    "gemma2": Family(gemma2_layers, is_centred=True, gguf="gemma2", stored=CentredStored(), overflows_float16=True),
     "smollm3": Family(llama_layers),
     "ministral3": Family(llama_layers),
     "gemma3_text": Family(
-        gemma3_layers, is_centred=True, gguf="gemma3", complete=complete_gemma3, overflows_float16=True
+        gemma3_layers,
+        is_centred=True,
+        gguf="gemma3",
+        complete=complete_gemma3,
+        stored=CentredStored(),
+        overflows_float16=True,
     ),
-    "qwen3_5_text": Family(qwen3_5_layers, is_centred=True, gguf="qwen35"),
+    "qwen3_5_text": Family(qwen3_5_layers, is_centred=True, gguf="qwen35", stored=Qwen35Stored()),
     "lfm2": Family(lfm2_layers, norm="embedding_norm", gguf="lfm2"),
     "lfm3": Family(lfm3_layers, norm="embedding_norm"),
 }
@@ -72,9 +78,9 @@ def family_name(config: Any) -> str | None:
     return str(text.get("model_type", _SEEING[name])) if isinstance(text, Mapping) else _SEEING.get(name, name)
 
 
-def gguf_families(*, packed: bool = False) -> dict[str, str]:
-    """The families whose GGUF files are read, or used as they are stored, by llama.cpp's names of them."""
-    return {family.gguf: name for name, family in FAMILIES.items() if family.gguf and family.is_packed >= packed}
+def gguf_families() -> dict[str, str]:
+    """The families whose GGUF files are read, by llama.cpp's names of them."""
+    return {family.gguf: name for name, family in FAMILIES.items() if family.gguf}
 
 
 def named(family: str) -> dict[str, str]:

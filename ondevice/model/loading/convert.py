@@ -14,14 +14,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ondevice.model.loading.gguf_file import GgufFile, read_header
-from ondevice.model.loading.gguf_packed import EMBEDDING, config_of, module_name, unpacked
+import torch
+from safetensors.torch import save_file
+
+from ondevice.model.loading.gguf_model import config_of, inspect_gguf, load_gguf
 from ondevice.model.loading.gguf_tokenizer import GgufTokenizer, is_known
+from ondevice.model.loading.gguf_weights import DenseStore
 
 
 def convert(file: Path, folder: Path, on_fraction: Callable[[float], None]) -> None:
     """Write config, tokenizer and float32 weights of a tied-embedding Llama into `folder`."""
-    gguf = read_header(file)
+    summary = inspect_gguf(file)
+    gguf = summary.header
     # float32, because the dequantised values need it: only 69 % of them are exact in float16, 26 % in bfloat16.
     config = vars(config_of(gguf)) | {"architectures": ["LlamaForCausalLM"], "dtype": "float32"}
     config["tie_word_embeddings"] = True
@@ -30,7 +34,10 @@ def convert(file: Path, folder: Path, on_fraction: Callable[[float], None]) -> N
     _write_json(folder / "config.json", config)
     _write_json(folder / "generation_config.json", {"_from_model_config": True, **special})
     _write_tokenizer(gguf.metadata, folder)
-    _write_weights(file, gguf, folder / "model.safetensors", on_fraction)
+    store = DenseStore(torch.device("cpu"), torch.float32)
+    model, _ = load_gguf(file, summary, lambda stage, fraction: on_fraction(fraction or 0.0), store)
+    weights = {name: weight for name, weight in model.state_dict().items() if name != "lm_head.weight"}  # the embedding
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:
@@ -49,18 +56,6 @@ def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:
     }
     _write_json(folder / "tokenizer_config.json", about)
     (folder / "chat_template.jinja").write_text(fields["tokenizer.chat_template"], encoding="utf-8")
-
-
-def _write_weights(file: Path, gguf: GgufFile, path: Path, on_fraction: Callable[[float], None]) -> None:
-    from safetensors.torch import save_file
-
-    weights = {}
-    for done, tensor in enumerate(gguf.tensors, start=1):
-        # The embedding is also the output layer: tied, stored once.
-        name = "model.embed_tokens" if tensor.name == EMBEDDING else module_name(tensor.name)
-        weights[f"{name}.weight"] = unpacked(file, tensor, gguf.metadata)
-        on_fraction(done / len(gguf.tensors))
-    save_file(weights, path, metadata={"format": "pt"})
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

@@ -59,12 +59,14 @@ def form_of(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, ch
 
 def form_of_file(summary: GgufSummary, dtype: torch.dtype, device: torch.device, chosen: Quantization) -> Form:
     """Of a GGUF file."""
-    if chosen == "auto" and summary.is_packable:
-        if device.type == "cpu" and dtype == torch.float32:
+    num_bytes = summary.num_parameters * dtype.itemsize
+    if chosen == "auto":
+        is_small = not summary.is_quantized and num_bytes < _LARGE
+        if device.type == "cpu" and dtype == torch.float32 and not is_small:
             return Form("stored", None, summary.packed_bytes)
-        if takes_int4(device, dtype):
+        if summary.is_quantized and takes_int4(device, dtype):
             return Form("stored", None, summary.int4_bytes, is_int4=True)
-    return Form("none", None, summary.num_parameters * dtype.itemsize)
+    return Form("none", None, num_bytes)
 
 
 def form_of_row(

@@ -2,70 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ondevice.kernels.int4 import int4_bytes, suits_int4
-from ondevice.model.loading.gguf_blocks import INT4_TYPES, ROWS_AT_ONCE, dequantize_rows, int4_rows
-from ondevice.model.loading.gguf_file import GgufFile
-from ondevice.model.loading.gguf_packed import EMBEDDING, HEAD, PackedStore, StoredRows
+from ondevice.model.loading.gguf_blocks import INT4_TYPES, int4_rows
+from ondevice.model.loading.gguf_file import GgufFile, GgufTensor
+from ondevice.model.loading.gguf_weights import EMBEDDING, HEAD, LM_HEAD, DenseStore, StoredMatrix
 from ondevice.model.packed_modules import PackedLinear
 
 _DTYPE = torch.bfloat16
 
 
-class Int4Store(PackedStore):
+class Int4Store(DenseStore):
     """A store on a device."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        super().__init__(device, _DTYPE)
 
-    def vector(self, numbers: Tensor) -> Tensor:
-        return numbers.to(self._device, _DTYPE)
-
-    def linear(
-        self, name: str, raw: Callable[[], Tensor], kind: int, num_columns: int, bias: Tensor | None
-    ) -> nn.Module:
-        rows = raw()
-        if kind in INT4_TYPES and suits_int4(rows.shape[0], num_columns):
-            return PackedLinear(int4_rows(rows.to(self._device), kind, num_columns), bias)
-        return self._plain(self._wide(rows, kind, num_columns), bias)
-
-    def embedding(self, rows: StoredRows) -> nn.Module:
-        weight = self._wide(torch.from_numpy(np.array(rows.data)), rows.kind, rows.shape[1])
-        return nn.Embedding.from_pretrained(weight, freeze=True)
-
-    def head(self, raw: Callable[[], Tensor], kind: int, num_columns: int, embedding: Any) -> nn.Module:
-        weight = self._wide(raw(), kind, num_columns) if embedding is None else embedding.weight
-        return self._plain(weight, None)
-
-    def finish(self, model: Any) -> None:
-        model.to(self._device)  # the buffers
-
-    def _plain(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
-        linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
-        linear.weight = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=False)
-        linear.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)  # type: ignore[assignment]
-        return linear
-
-    def _wide(self, raw: Tensor, kind: int, num_columns: int) -> Tensor:
-        """(num_rows, num_columns) on the device."""
-        out = torch.empty(raw.shape[0], num_columns, dtype=_DTYPE, device=self._device)
-        for rows, some in zip(raw.split(ROWS_AT_ONCE), out.split(ROWS_AT_ONCE), strict=True):
-            some.copy_(dequantize_rows(rows, kind, num_columns))
-        return out
+    def linear(self, name: str, stored: StoredMatrix, bias: Tensor | None) -> nn.Module:
+        if name == LM_HEAD or not _is_int4(stored.tensor):
+            return super().linear(name, stored, bias)
+        weight = int4_rows(stored.raw().to(self._device), stored.kind, stored.shape[1])
+        return PackedLinear(weight, bias, None if stored.inputs is None else stored.inputs.to(self._device))
 
 
 def int4_gguf_bytes(gguf: GgufFile) -> int:
-    """Memory that `Int4Store` takes for a file for which `can_pack` holds."""
-    total = 0
-    for tensor in gguf.tensors:
-        is_product = tensor.name not in (EMBEDDING, HEAD)
-        is_four = is_product and tensor.kind in INT4_TYPES and suits_int4(tensor.shape[0], tensor.shape[1])
-        total += int4_bytes(prod(tensor.shape)) if is_four else prod(tensor.shape) * _DTYPE.itemsize
-    return total
+    """Memory that `Int4Store` takes for a file."""
+    sizes = ((tensor, prod(tensor.shape)) for tensor in gguf.tensors)
+    return sum(int4_bytes(size) if _is_int4(tensor) else size * _DTYPE.itemsize for tensor, size in sizes)
+
+
+def _is_int4(tensor: GgufTensor) -> bool:
+    is_product = len(tensor.shape) == 2 and tensor.name not in (EMBEDDING, HEAD)
+    return is_product and tensor.kind in INT4_TYPES and suits_int4(tensor.shape[0], tensor.shape[1])

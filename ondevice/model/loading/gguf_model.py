@@ -1,30 +1,44 @@
-"""A user's own GGUF file, through transformers: every weight dequantised, the tokenizer rebuilt from the file.
+"""A GGUF file as a model: its header, its configuration and its tokenizer; `gguf_weights` has the rest.
 
-Takes half a minute at every start; a safetensors folder of the same model starts in seconds.
+Llama, Qwen2 and Qwen3 with the usual tokenizers are known here; transformers reads the others, which takes half a
+minute, once: what was made of a file is kept.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 
 from ondevice.errors import ModelError
-from ondevice.model.families import FAMILIES, gguf_families
+from ondevice.model.families import FAMILIES, gguf_families, named
 from ondevice.model.loading._transformers import empty_model, transformers
+from ondevice.model.loading.gguf_blocks import BLOCK_TYPES
 from ondevice.model.loading.gguf_file import GgufFile, read_header
 from ondevice.model.loading.gguf_int4 import int4_gguf_bytes
-from ondevice.model.loading.gguf_packed import can_pack, outline_packed, packed_bytes, vector
-from ondevice.model.loading.gguf_tokenizer import SPLITS
-from ondevice.model.loading.kept_tiles import kept_header
+from ondevice.model.loading.gguf_packed import PackedStore, packed_bytes
+from ondevice.model.loading.gguf_tokenizer import TOKENS, GgufTokenizer, is_known
+from ondevice.model.loading.gguf_weights import EMBEDDING, DenseStore, fill, numbers_of
+from ondevice.model.loading.kept_tiles import Kept, keep_tiles, kept, kept_header
+from ondevice.model.loading.progress import Progress
+from ondevice.model.loading.skeleton import skeleton
 
-# What transformers raises where it cannot read a file; NotImplementedError: of a kind of numbers that it does not know.
-_OF_TRANSFORMERS = (ValueError, KeyError, NotImplementedError, RuntimeError, ImportError, OSError)
+# What transformers and `gguf` raise where they cannot read a file; NotImplementedError: of a kind of numbers that they
+# do not know.
+_UNREADABLE = (ValueError, KeyError, NotImplementedError, RuntimeError, ImportError, OSError)
+_PLAIN = frozenset(("llama", "qwen2", "qwen3"))
+# Metadata that says nothing else than the config does.
+_KEYS = {
+    "context_length", "embedding_length", "block_count", "feed_forward_length", "rope.dimension_count",
+    "rope.freq_base", "attention.head_count", "attention.head_count_kv", "attention.layer_norm_rms_epsilon",
+    "attention.key_length", "attention.value_length", "vocab_size",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +48,15 @@ class GgufSummary:
     Attributes:
         family: of `FAMILIES`.
         num_parameters: values in all tensors.
-        pre_tokenizer: llama.cpp's name for how text is split before the merges, or "".
-        is_packable: whether the weights can be used as they are stored.
-        packed_bytes: memory that they then take; 0 where they cannot.
+        is_quantized: it has weights in a type that is multiplied as it is stored.
+        packed_bytes: memory of its weights on a CPU as they are stored.
         int4_bytes: memory that they take on a GPU, those of four bits as they are stored.
         header: all of it.
     """
 
     family: str
     num_parameters: int
-    pre_tokenizer: str
-    is_packable: bool
+    is_quantized: bool
     packed_bytes: int
     int4_bytes: int
     header: GgufFile
@@ -71,60 +83,130 @@ def inspect_gguf(path: Path) -> GgufSummary:
             fix=f"Choose one of these families: {', '.join(sorted(families))}.",
         )
     num_parameters = sum(prod(tensor.shape) for tensor in gguf.tensors)
-    pre_tokenizer = str(gguf.metadata.get("tokenizer.ggml.pre", ""))
-    num_packed = packed_bytes(gguf) if can_pack(gguf) else 0
-    num_int4, family = int4_gguf_bytes(gguf) if num_packed else 0, families[architecture]
-    return GgufSummary(family, num_parameters, pre_tokenizer, num_packed > 0, num_packed, num_int4, gguf)
+    is_quantized = any(tensor.kind in BLOCK_TYPES for tensor in gguf.tensors)
+    num_bytes = packed_bytes(gguf), int4_gguf_bytes(gguf)
+    return GgufSummary(families[architecture], num_parameters, is_quantized, *num_bytes, gguf)
 
 
-def outline_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any, Any]:
-    """The model without its weights, and transformers' tokenizer; raises as `load_gguf`."""
-    if summary.is_packable:
-        return outline_packed(path, summary.header, dtype)
-    where = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name, "local_files_only": True}
+def outline_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any, GgufTokenizer]:
+    """The model without its weights, and the tokenizer; raises as `load_gguf`."""
     try:
-        return empty_model(_config(path, where, summary), dtype), transformers.AutoTokenizer.from_pretrained(**where)
-    except _OF_TRANSFORMERS as error:
+        config, tokenizer = _about(path, summary, kept(path))
+        return _empty(config, summary, dtype), tokenizer
+    except _UNREADABLE as error:
         raise _unusable(path, error) from error
 
 
-def load_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any, Any]:
-    """The model, on the CPU, and transformers' tokenizer.
+def load_gguf(
+    path: Path, summary: GgufSummary, report: Progress, store: DenseStore | None = None
+) -> tuple[Any, GgufTokenizer]:
+    """The model and its tokenizer.
+
+    Args:
+        store: where its weights go; None: packed, on the CPU.
 
     Raises:
-        ModelError: transformers cannot read the file.
+        ModelError: the file cannot be used.
     """
-    where = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name, "local_files_only": True}
-    # Before GgufConfig came, dequantising was the only thing transformers did with such a file.
-    config = getattr(transformers, "GgufConfig", None)
-    options = {} if config is None else {"quantization_config": config(dequantize=True)}
+    gguf, there = summary.header, kept(path)
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # its bar cannot be switched off otherwise
-            own = _config(path, where, summary)
-            model, info = transformers.AutoModelForCausalLM.from_pretrained(
-                **where, config=own, dtype=dtype, output_loading_info=True, **options
-            )
-            if missing := sorted(info["missing_keys"]):  # transformers would go on with random numbers there
-                raise ValueError(f"{len(missing)} weights are missing, the first is {missing[0]}")
-            tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
-    except _OF_TRANSFORMERS as error:
+        config, tokenizer = _about(path, summary, there, report)
+        if store is None:
+            own = None if is_plain(gguf) else config.to_dict()
+            store = PackedStore(there, partial(keep_tiles, path, gguf, tokenizer, own, report))
+            model = skeleton(config) if is_plain(gguf) else _empty(config, summary)
+        else:
+            model = _empty(config, summary)
+        fill(model, path, gguf, FAMILIES[summary.family].stored, store, report)
+    except _UNREADABLE as error:
         raise _unusable(path, error) from error
-    if summary.pre_tokenizer == "smollm":  # transformers leaves out the split into single digits
-        tokenizer.backend_tokenizer.pre_tokenizer = SPLITS["smollm"]
+    model.generation_config.eos_token_id = gguf.metadata.get("tokenizer.ggml.eos_token_id")
     return model, tokenizer
 
 
-def _config(path: Path, where: dict[str, Any], summary: GgufSummary) -> Any:
+def is_plain(gguf: GgufFile) -> bool:
+    """True if configuration and tokenizer of a file are known without transformers."""
+    family = gguf.metadata["general.architecture"]
+    if family not in _PLAIN or not is_known(gguf.metadata):
+        return False
+    keys = {key.removeprefix(f"{family}.") for key in gguf.metadata if key.startswith(f"{family}.")}
+    return keys <= _KEYS and not any(tensor.name.startswith("rope_") for tensor in gguf.tensors)
+
+
+def config_of(gguf: GgufFile) -> SimpleNamespace:
+    """The fields of transformers' configuration, of a file that `is_plain`."""
+    fields, family = gguf.metadata, gguf.metadata["general.architecture"]
+
+    def field(name: str, default: Any = None) -> Any:
+        return fields.get(f"{family}.{name}", default)
+
+    num_heads, hidden_size = field("attention.head_count"), field("embedding_length")
+    shapes = {tensor.name: tensor.shape for tensor in gguf.tensors}
+    return SimpleNamespace(
+        **named(family),
+        vocab_size=shapes[EMBEDDING][0],
+        hidden_size=hidden_size,
+        intermediate_size=field("feed_forward_length"),
+        num_hidden_layers=field("block_count"),
+        num_attention_heads=num_heads,
+        num_key_value_heads=field("attention.head_count_kv", num_heads),
+        head_dim=field("attention.key_length", hidden_size // num_heads),
+        max_position_embeddings=field("context_length"),
+        # Stored as float32 in the file: 9.999999747378752e-06 means 1e-05.
+        rms_norm_eps=float(str(np.float32(field("attention.layer_norm_rms_epsilon")))),
+        rope_parameters={"rope_type": "default", "rope_theta": float(field("rope.freq_base", 10_000.0))},
+        hidden_act="silu",
+        tie_word_embeddings=False,  # the head is packed, the embedding stays in the file
+        attention_bias="blk.0.attn_q.bias" in shapes,
+        bos_token_id=fields.get("tokenizer.ggml.bos_token_id"),
+        eos_token_id=fields.get("tokenizer.ggml.eos_token_id"),
+        pad_token_id=fields.get("tokenizer.ggml.padding_token_id"),
+    )
+
+
+def _about(
+    path: Path, summary: GgufSummary, there: Kept | None, report: Progress | None = None
+) -> tuple[Any, GgufTokenizer]:
+    """The configuration and the tokenizer: kept ones, or made by us or by transformers."""
+    gguf = summary.header
+    config = config_of(gguf) if is_plain(gguf) else None
+    if there is not None:
+        tokenizer = GgufTokenizer(gguf.metadata, there.tokenizer, there.rendered)
+        return config or transformers.AutoConfig.for_model(**there.config), tokenizer
+    whole = gguf if gguf.metadata[TOKENS] else read_header(path)  # what was kept is damaged since
+    if config is None:
+        if report is not None:
+            report(f"Loading {path.name} (it takes longer this time)", None)
+        config = _config(path, summary)
+    if is_known(whole.metadata):
+        return config, GgufTokenizer(whole.metadata)
+    hf = transformers.AutoTokenizer.from_pretrained(**_where(path))
+    return config, GgufTokenizer(whole.metadata, hf.backend_tokenizer.to_str())
+
+
+def _config(path: Path, summary: GgufSummary) -> Any:
     """The model's configuration; raises what transformers does, or ValueError where metadata say what nobody reads."""
-    config, family = transformers.AutoConfig.from_pretrained(**where), FAMILIES[summary.family]
+    config, family = transformers.AutoConfig.from_pretrained(**_where(path)), FAMILIES[summary.family]
     own = {key.removeprefix(f"{family.gguf}."): value for key, value in summary.header.metadata.items()}
     own |= {
-        tensor.name.removesuffix(".weight"): vector(path, tensor).tolist()
+        tensor.name.removesuffix(".weight"): numbers_of(path, tensor).tolist()
         for tensor in summary.header.tensors
         if tensor.name.startswith("rope_")
     }
     family.complete(config, own)
     return config
+
+
+def _where(path: Path) -> dict[str, Any]:
+    return {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name, "local_files_only": True}
+
+
+def _empty(config: Any, summary: GgufSummary, dtype: torch.dtype = torch.float32) -> Any:
+    """The model of transformers without its weights."""
+    whole = config if not isinstance(config, SimpleNamespace) else transformers.AutoConfig.for_model(**vars(config))
+    model = empty_model(whole, dtype)
+    model.generation_config.eos_token_id = summary.header.metadata.get("tokenizer.ggml.eos_token_id")
+    return model
 
 
 def _unusable(path: Path, error: Exception) -> ModelError:

@@ -21,10 +21,9 @@ from ondevice.model.loading.packed_checkpoint import (
     HEAD,
     empty_checkpoint,
     modules_with_weights,
-    set_weights,
     with_generation_config,
 )
-from ondevice.model.packed_modules import PackedLinear, replace_module
+from ondevice.model.packed_modules import PackedLinear, replace_module, set_weights
 
 _DTYPE = torch.bfloat16
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,10 +33,10 @@ from ondevice.model.loading.gguf_file import GgufFile, GgufTensor
 from ondevice.model.loading.gguf_tokenizer import GgufTokenizer
 from ondevice.model.loading.progress import Progress
 
-_LAYOUT = 2  # to be raised wherever `kernels.packed` or the order of tensors changes
+_LAYOUT = 3  # to be raised wherever `kernels.packed` or the order of tensors changes
 _FEWEST = 50_000_000  # bytes: fewer are packed in a moment
 _TILES, _INDEX, _SOURCE, _NAME = "tiles", "index.json", "path", "name"
-_HEADER, _TOKENIZER, _RENDERED = "header.json", "tokenizer.json", "chat.json"
+_HEADER, _CONFIG, _TOKENIZER, _RENDERED = "header.json", "config.json", "tokenizer.json", "chat.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,12 @@ class Kept:
 
     Attributes:
         weights: by the names of their modules.
+        config: of transformers, where it read the file.
         tokenizer: in the format of `tokenizer.json`, with the conversations that it has `rendered`.
     """
 
     weights: dict[str, PackedWeight]
+    config: dict[str, Any]
     tokenizer: str
     rendered: dict[str, str]
 
@@ -70,12 +73,18 @@ def kept(path: Path) -> Kept | None:
         tiles = torch.from_numpy(np.memmap(folder / _TILES, np.uint8, "c"))
         weights = {name: PackedWeight(tuple(_rows(tiles, *part) for part in parts)) for name, parts in index.items()}
         tokenizer = (folder / _TOKENIZER).read_text(encoding="utf-8")
-        return Kept(weights, tokenizer, json.loads((folder / _RENDERED).read_bytes()))
+        config = json.loads((folder / _CONFIG).read_bytes())
+        return Kept(weights, config, tokenizer, json.loads((folder / _RENDERED).read_bytes()))
     return None
 
 
 def keep_tiles(
-    path: Path, header: GgufFile, tokenizer: GgufTokenizer, report: Progress, weights: Mapping[str, PackedWeight]
+    path: Path,
+    header: GgufFile,
+    tokenizer: GgufTokenizer,
+    config: dict[str, Any] | None,
+    report: Progress,
+    weights: Mapping[str, PackedWeight],
 ) -> None:
     """Keep what was made of a model file, the weights in this order; without room or rights it is made at each start.
 
@@ -102,6 +111,7 @@ def keep_tiles(
                             at += part.data.nbytes
                 fields = {key: [] if isinstance(value, list) else value for key, value in header.metadata.items()}
                 made = {_INDEX: index, _HEADER: [fields, [asdict(one) for one in header.tensors]]}
+                made[_CONFIG] = config or {}
                 for name, content in (made | {_RENDERED: tokenizer.rendered()}).items():
                     (folder / name).write_text(json.dumps(content), encoding="utf-8")
                 (folder / _TOKENIZER).write_text(tokenizer.backend_tokenizer.to_str(), encoding="utf-8")

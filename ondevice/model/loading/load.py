@@ -17,13 +17,14 @@ import torch
 from ondevice.config import DEFAULT_MODEL, DeviceName, DtypeName, Quantization
 from ondevice.errors import ModelError
 from ondevice.model.families import family_name
-from ondevice.model.loading import catalogue, gguf_packed, hub, outline, pretrained, stored
+from ondevice.model.loading import catalogue, hub, outline, pretrained, stored
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel, HubRepository
 from ondevice.model.loading.checkpoint import PICKLE_SUFFIXES, inspect, pickle_refused
 from ondevice.model.loading.checksums import sample_sha256
 from ondevice.model.loading.form import Form, form_of, form_of_file, form_of_row
 from ondevice.model.loading.gguf_int4 import Int4Store
 from ondevice.model.loading.gguf_model import inspect_gguf, load_gguf, outline_gguf
+from ondevice.model.loading.gguf_weights import DenseStore
 from ondevice.model.loading.placement import (
     WeightForm,
     choose_device,
@@ -271,14 +272,8 @@ def _from_file(path: Path, wish: _Wish, name: str = "") -> LoadedModel:
         model, tokenizer = outline_gguf(path, summary, dtype)
         return _finished(model, tokenizer, name, outline.META, dtype, form, sample_sha256(path))
     require_memory(form.num_bytes, device, form.weights)
-    if form.weights == "stored":
-        model, tokenizer = gguf_packed.load_packed(
-            path, wish.report, Int4Store(device) if form.is_int4 else None, summary.header
-        )
-    else:
-        wish.report(f"Loading {path.name} (takes a while: it is unpacked at every start)", None)
-        model, tokenizer = load_gguf(path, summary, dtype)
-        model = model.to(device)
+    dense = None if form.weights == "stored" else DenseStore(device, dtype)
+    model, tokenizer = load_gguf(path, summary, wish.report, Int4Store(device) if form.is_int4 else dense)
     return _finished(model, tokenizer, name, device, dtype, form, sample_sha256(path))
 
 

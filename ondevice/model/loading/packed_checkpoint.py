@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from ondevice.kernels.attention import prepare_attention
 from ondevice.kernels.projection import prepare_packed
 from ondevice.kernels.rounding import GROUP_SIZE, quantize
+from ondevice.model.families.common import head_dim_of
 from ondevice.model.loading._transformers import empty_model, text_config, transformers
 from ondevice.model.loading.checkpoint import Checkpoint, text_name
-from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, replace_module
+from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, replace_module, set_weights
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head"
 
@@ -56,13 +57,12 @@ def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Calla
         if type(module) is nn.Linear and module.in_features % GROUP_SIZE == 0:
             bias = own["bias"].float() if "bias" in own else None
             replace_module(model, name, PackedLinear(quantize(own["weight"], 8 if name == HEAD else bits), bias))
-        elif type(module) is nn.Embedding:
-            replace_module(model, name, PackedEmbedding(FileRows(own["weight"])))
+        elif isinstance(module, nn.Embedding):
+            replace_module(model, name, PackedEmbedding(FileRows(own["weight"]), module))
         else:
             set_weights(module, {part: weight.float() for part, weight in own.items()})
     prepare_packed(module.weight for module in model.modules() if isinstance(module, PackedLinear))
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    prepare_attention(config.num_attention_heads, config.num_key_value_heads, head_dim, in_bfloat16=True)
+    prepare_attention(config.num_attention_heads, config.num_key_value_heads, head_dim_of(config), in_bfloat16=True)
     return with_generation_config(model, checkpoint)
 
 
@@ -127,9 +127,3 @@ def modules_with_weights(
             yield name, module, own
             done += sum(weight.numel() for weight in own.values())
             on_fraction(done / total)
-
-
-def set_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Give a module weights that nobody trains, in place of its own."""
-    for part, weight in weights.items():
-        setattr(module, part, nn.Parameter(weight, requires_grad=False))

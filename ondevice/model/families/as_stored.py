@@ -1,0 +1,79 @@
+"""Weights of a GGUF file as llama.cpp's converter stores them, where it does not as transformers has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ondevice.model.families.common import head_dim_of
+
+
+class AsStored:
+    """A family whose weights are stored as they are."""
+
+    def rows(self, config: Any, name: str) -> Tensor | None:
+        """The row of the file, or its number, that each row of a parameter is, (num_rows,) int64; None: the same."""
+        return None
+
+    def inputs(self, config: Any, name: str) -> Tensor | None:
+        """The input that each stored column of a weight is multiplied by, (num_columns,) int64; None: its own."""
+        return None
+
+    def numbers(self, name: str, stored: Tensor) -> Tensor:
+        """The numbers of a parameter that is no product's."""
+        return stored
+
+
+class LlamaStored(AsStored):
+    """Llama: rotary dimensions are pairs side by side in the file, and in two halves here."""
+
+    def rows(self, config: Any, name: str) -> Tensor | None:
+        part = name.split(".")[-2]
+        if part not in ("q_proj", "k_proj"):
+            return None
+        num_heads = config.num_attention_heads if part == "q_proj" else config.num_key_value_heads
+        at = torch.arange(num_heads * head_dim_of(config))
+        return at.view(num_heads, -1, 2).transpose(1, 2).flatten()
+
+
+class CentredStored(AsStored):
+    """Gemma: the file has norms with 1 added."""
+
+    def numbers(self, name: str, stored: Tensor) -> Tensor:
+        return stored - 1 if name.endswith("norm.weight") else stored
+
+
+class Qwen35Stored(CentredStored):
+    """Qwen3.5: values' heads of the delta rule take turns among those of keys in the file, and lie together here.
+
+    The delta rule's own norm is no centred one, and its decay is stored as it is used.
+    """
+
+    _OF_VALUES = ("in_proj_qkv.weight", "in_proj_z.weight", "conv1d.weight")
+    _OF_HEADS = ("in_proj_a.weight", "in_proj_b.weight", "A_log", "dt_bias")
+
+    def rows(self, config: Any, name: str) -> Tensor | None:
+        if name.endswith(self._OF_HEADS):
+            return _turns(config, 1).argsort()
+        if not name.endswith(self._OF_VALUES):
+            return None
+        order = _turns(config, config.linear_value_head_dim).argsort()
+        first = 0 if "in_proj_z" in name else 2 * config.linear_num_key_heads * config.linear_key_head_dim
+        return torch.cat((torch.arange(first), first + order))
+
+    def inputs(self, config: Any, name: str) -> Tensor | None:
+        is_out = name.endswith("linear_attn.out_proj.weight")
+        return _turns(config, config.linear_value_head_dim) if is_out else None
+
+    def numbers(self, name: str, stored: Tensor) -> Tensor:
+        if name.endswith("linear_attn.norm.weight"):
+            return stored
+        return (-stored).log() if name.endswith("A_log") else super().numbers(name, stored)
+
+
+def _turns(config: Any, size: int) -> Tensor:
+    """Our place of each stored number, where every head of values has so many."""
+    keys, values = config.linear_num_key_heads, config.linear_num_value_heads
+    return torch.arange(values * size).view(keys, values // keys, size).transpose(0, 1).flatten()

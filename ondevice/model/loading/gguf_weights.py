@@ -1,0 +1,249 @@
+"""The weights of a GGUF file, parameter by parameter, into a model that has none yet.
+
+The `gguf` package knows how llama.cpp calls each; `families.as_stored` what its converter did to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ondevice.model.families.as_stored import AsStored
+from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, ROWS_AT_ONCE, dequantize_rows
+from ondevice.model.loading.gguf_file import GgufFile, GgufTensor
+from ondevice.model.loading.progress import Progress
+from ondevice.model.packed_modules import replace_module, set_weights
+
+EMBEDDING, HEAD = "token_embd.weight", "output.weight"
+LM_HEAD = "lm_head"
+FLOATS = frozenset((0, 1, 30))  # ggml's numbers of float32, float16 and bfloat16
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMatrix:
+    """A matrix in a file, (num_rows, num_columns).
+
+    Attributes:
+        rows: where each row of the weight is in the file; None: in the same place.
+        inputs: the input that each of its columns is multiplied by; None: its own.
+    """
+
+    path: Path
+    tensor: GgufTensor
+    rows: Tensor | None = None
+    inputs: Tensor | None = None
+
+    @property
+    def kind(self) -> int:
+        """The quantisation type, by ggml's number."""
+        return self.tensor.kind
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.tensor.shape[0], prod(self.tensor.shape[1:])
+
+    def raw(self) -> Tensor:
+        """(num_rows, bytes of a row) uint8; read, not mapped: what has been packed leaves memory."""
+        raw = torch.from_numpy(np.fromfile(self.path, np.uint8, self.tensor.num_bytes, offset=self.tensor.offset))
+        raw = raw.view(self.shape[0], -1)
+        return raw if self.rows is None else raw[self.rows]
+
+    def mapped(self) -> StoredRows:
+        """Its rows, which stay in the file."""
+        size = self.shape[0], self.tensor.num_bytes // self.shape[0]
+        return StoredRows(np.memmap(self.path, np.uint8, "r", self.tensor.offset, size), self.kind, self.shape)
+
+    def numbers(self) -> Iterator[Tensor]:
+        """Its rows in float32, some at a time, columns in the order of inputs."""
+        order = None if self.inputs is None else self.inputs.argsort()
+        for some in self.raw().split(ROWS_AT_ONCE):
+            numbers = unpacked(some, self.kind, self.shape[1])
+            yield numbers if order is None else numbers[:, order]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """The rows of a tensor in a file that is mapped: only those asked for are read.
+
+    Attributes:
+        data: (num_rows, bytes of a row) uint8.
+        kind: ggml's number of the quantisation type.
+    """
+
+    data: np.memmap
+    kind: int
+    shape: tuple[int, int]
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """ids (n,) int64 -> (n, width) float32."""
+        return unpacked(torch.from_numpy(self.data[ids.numpy()]), self.kind, self.shape[1])
+
+
+class Store(Protocol):
+    """The form and place of what is read of a file."""
+
+    def parameter(self, numbers: Tensor) -> Tensor:
+        """A parameter that is no product's, of its numbers in float32."""
+        ...
+
+    def linear(self, name: str, stored: StoredMatrix, bias: Tensor | None) -> nn.Module: ...
+
+    def embedding(self, module: nn.Embedding, stored: StoredMatrix) -> nn.Module: ...
+
+    def finish(self, model: Any) -> None:
+        """All is in its place."""
+        ...
+
+
+class DenseStore:
+    """A store of weights on a device, of one floating-point type; a head that is the embedding shares its weight."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self._device, self._dtype = device, dtype
+        self._embedded: tuple[GgufTensor, Tensor] | None = None
+
+    def parameter(self, numbers: Tensor) -> Tensor:
+        return numbers.to(self._device, self._dtype)
+
+    def linear(self, name: str, stored: StoredMatrix, bias: Tensor | None) -> nn.Module:
+        tensor, weight = self._embedded or (None, None)
+        if weight is None or tensor is not stored.tensor:
+            weight = self._dense(stored)
+        linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+        set_weights(linear, {"weight": weight} if bias is None else {"weight": weight, "bias": bias})
+        return linear
+
+    def embedding(self, module: nn.Embedding, stored: StoredMatrix) -> nn.Module:
+        set_weights(module, {"weight": self._dense(stored)})
+        self._embedded = stored.tensor, module.weight
+        return module
+
+    def finish(self, model: Any) -> None:
+        model.to(self._device)  # the buffers
+
+    def _dense(self, stored: StoredMatrix) -> Tensor:
+        """(num_rows, num_columns) on the device."""
+        out = torch.empty(stored.shape, dtype=self._dtype, device=self._device)
+        for rows, some in zip(out.split(ROWS_AT_ONCE), stored.numbers(), strict=True):
+            rows.copy_(some)
+        return out
+
+
+def fill(model: Any, path: Path, gguf: GgufFile, as_stored: AsStored, store: Store, report: Progress) -> None:
+    """Put the weights of a file in their places in an empty model.
+
+    Raises:
+        ValueError: some are missing, have no place or another shape, or are of a type that nobody reads.
+    """
+    config, names = model.config, names_in(gguf)
+    tensors = {tensor.name: tensor for tensor in gguf.tensors if not _is_beside(tensor.name, config)}
+    tensors.setdefault(HEAD, tensors[EMBEDDING])
+    places, missing = list[tuple[str, nn.Module, dict[str, GgufTensor]]](), list[str]()
+    for name, module in model.named_modules():
+        parts = dict(module.named_parameters(recurse=False))
+        found = {part: tensors.pop(names(f"{name}.{part}"), None) for part in parts}
+        # A product without a bias in the file has none.
+        missing += [f"{name}.{part}" for part, one in found.items() if one is None and not _is_bias(part, parts)]
+        places.append((name, module, {part: one for part, one in found.items() if one is not None}))
+    if missing:
+        raise ValueError(f"{len(missing)} weights are missing, the first is {missing[0]}")
+    if tensors:
+        raise ValueError(f"{len(tensors)} weights have no place in the model, the first is {next(iter(tensors))}")
+    done, total = 0, sum(tensor.num_bytes for tensor in gguf.tensors)
+    for name, module, own in places:
+        _place(model, name, module, own, path, as_stored, store)
+        done += sum(tensor.num_bytes for tensor in own.values())
+        report(f"Loading {path.name}", min(done / total, 1.0))
+    store.finish(model)
+
+
+def names_in(gguf: GgufFile) -> Callable[[str], str]:
+    """The name that a parameter of transformers has in a file.
+
+    Raises:
+        ValueError: the `gguf` package does not know this kind of models.
+    """
+    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
+
+    family = gguf.metadata["general.architecture"]
+    known = [arch for arch, name in MODEL_ARCH_NAMES.items() if name == family]
+    if not known:
+        raise ValueError(f"the installed package gguf does not know models of type {family}")
+    names = get_tensor_name_map(known[0], gguf.metadata[f"{family}.block_count"])
+
+    def stored_name(name: str) -> str:
+        if name == f"{LM_HEAD}.weight":  # Gemma 2 has none by llama.cpp
+            return HEAD
+        return names.get_name(name.replace("dt_bias", "dt_proj.bias"), (".weight", ".bias")) or ""
+
+    return stored_name
+
+
+def _is_bias(part: str, parts: dict[str, nn.Parameter]) -> bool:
+    return part == "bias" and parts["weight"].dim() == 2
+
+
+def _is_beside(name: str, config: Any) -> bool:
+    """True for divisors of RoPE's frequencies, and for layers that predict further tokens."""
+    layer = name.split(".")[1] if name.startswith("blk.") else "0"
+    return name.startswith("rope_") or (layer.isdecimal() and int(layer) >= config.num_hidden_layers)
+
+
+def _place(
+    model: Any,
+    name: str,
+    module: nn.Module,
+    own: dict[str, GgufTensor],
+    path: Path,
+    as_stored: AsStored,
+    store: Store,
+) -> None:
+    """Put the parameters of one module where it keeps them."""
+    shapes = {part: weight.shape for part, weight in module.named_parameters(recurse=False)}
+    for part, tensor in own.items():
+        if prod(tensor.shape) != shapes[part].numel():
+            raise ValueError(f"{tensor.name} has the shape {[*tensor.shape]} instead of {[*shapes[part]]}")
+    if "weight" not in own or len(shapes["weight"]) != 2:
+        for part, tensor in own.items():
+            numbers = as_stored.numbers(f"{name}.{part}", numbers_of(path, tensor))
+            rows = as_stored.rows(model.config, f"{name}.{part}")
+            numbers = (numbers if rows is None else numbers[rows]).view(shapes[part])
+            set_weights(module, {part: store.parameter(numbers)})
+        return
+    weight, bias = f"{name}.weight", own.get("bias")
+    rows, inputs = as_stored.rows(model.config, weight), as_stored.inputs(model.config, weight)
+    stored = StoredMatrix(path, own["weight"], rows, inputs)
+    if isinstance(module, nn.Embedding):
+        placed = store.embedding(module, stored)
+    else:
+        own_bias = None if bias is None else store.parameter(numbers_of(path, bias))
+        placed = store.linear(name, stored, own_bias)
+    replace_module(model, name, placed)
+
+
+def numbers_of(path: Path, tensor: GgufTensor) -> Tensor:
+    """The numbers of a tensor in float32, of its own shape."""
+    raw = torch.from_numpy(np.fromfile(path, np.uint8, tensor.num_bytes, offset=tensor.offset))
+    num_columns = tensor.shape[-1]
+    return unpacked(raw.view(prod(tensor.shape) // num_columns, -1), tensor.kind, num_columns).view(tensor.shape)
+
+
+def unpacked(raw: Tensor, kind: int, num_columns: int) -> Tensor:
+    """Rows (num_rows, bytes of a row) uint8 of any type as (num_rows, num_columns) float32.
+
+    Raises:
+        NotImplementedError: the package `gguf` does not read numbers of this type.
+    """
+    if kind in BLOCK_TYPES:
+        return dequantize_rows(raw, kind, num_columns)
+    from gguf import GGMLQuantizationType
+    from gguf.quants import dequantize
+
+    return torch.from_numpy(dequantize(raw.numpy(), GGMLQuantizationType(kind))).float()
