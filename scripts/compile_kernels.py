@@ -7,6 +7,7 @@ from multiprocessing import get_context
 
 # The packed formats of their files, (bits, has_offset), and query heads, KV heads and the size of a head.
 FORMATS = ((4, True), (6, False), (5, False), (8, False))
+DELTA_HEADS = ((128, 128),)  # sizes of keys and values in Qwen3.5's recurrent layers
 HEADS = ((12, 2, 128), (14, 2, 64), (9, 3, 64), (16, 8, 128))
 
 
@@ -29,11 +30,19 @@ def compile_attention(num_heads: int, num_kv_heads: int, head_dim: int) -> None:
     prepare_attention(num_heads, num_kv_heads, head_dim, in_bfloat16=True)
 
 
+def compile_delta_rule(key_dim: int, value_dim: int) -> None:
+    """Compile the delta rule of such heads."""
+    from ondevice.kernels.cpu.delta_rule import prepare
+
+    prepare(key_dim, value_dim)
+
+
 def main() -> None:
     """Compile all of them in two processes."""
     with get_context("spawn").Pool(2) as pool:
         waits = [pool.apply_async(compile_products, each) for each in FORMATS]
         waits += [pool.apply_async(compile_attention, each) for each in HEADS]
+        waits += [pool.apply_async(compile_delta_rule, each) for each in DELTA_HEADS]
         for one in waits:
             one.get()
 

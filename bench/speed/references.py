@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from ondevice.kernels.attention import _probabilities, causal_mask
 from ondevice.kernels.coded_attention import _BLOCK, Coded
 from ondevice.kernels.codes import decode
 from ondevice.kernels.decode_attention import Termination
+from ondevice.kernels.delta_weights import TINY, DeltaRule
 from ondevice.kernels.norm import RMSNorm
 from ondevice.kernels.quantize import _SMALLEST_HALF, num_groups
 from ondevice.kernels.token_loss import _cap
@@ -355,3 +357,33 @@ def token_loss_ref(hidden_states: Tensor, targets: Tensor, weight: Tensor, *, so
     """Reference for `token_loss`: all logits at once in float32, torch's own cross-entropy."""
     logits = _cap(hidden_states.float() @ weight.float().T, softcap)
     return torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+
+
+def delta_rule_ref(
+    mixed: Tensor, gate: Tensor, steps: Tensor, strengths: Tensor, inputs: Tensor, state: Tensor, rule: DeltaRule
+) -> tuple[Tensor, Tensor]:
+    """Reference for `delta_rule`, token by token."""
+    num_tokens = mixed.shape[1]
+    padded = torch.cat((inputs[:, 1:], mixed), dim=1)
+    taps = rule.taps.T[:, None].contiguous()
+    convolved = F.silu(F.conv1d(padded.transpose(1, 2), taps, groups=taps.shape[0])).transpose(1, 2)
+    width = rule.num_key_heads * rule.key_dim
+    query, key, value = convolved.split((width, width, rule.num_value_heads * rule.value_dim), dim=-1)
+    groups = rule.num_value_heads // rule.num_key_heads
+    query, key = (
+        x.unflatten(-1, (rule.num_key_heads, rule.key_dim)).repeat_interleave(groups, dim=2) for x in (query, key)
+    )
+    value = value.unflatten(-1, (rule.num_value_heads, rule.value_dim))
+    query, key = (x * torch.rsqrt(x.square().sum(-1, keepdim=True) + TINY) for x in (query, key))
+    query = query * rule.key_dim**-0.5
+    keep = torch.exp(-rule.decay * F.softplus(steps + rule.step))
+    strength, outs = strengths.sigmoid(), list[Tensor]()
+    for at in range(num_tokens):
+        state = state * keep[:, at, :, None, None]
+        held = torch.einsum("bhkv,bhk->bhv", state, key[:, at])
+        change = (value[:, at] - held) * strength[:, at, :, None]
+        state = state + key[:, at, :, :, None] * change[:, :, None]
+        outs.append(torch.einsum("bhkv,bhk->bhv", state, query[:, at]))
+    out = torch.stack(outs, dim=1)
+    out = out * torch.rsqrt(out.square().mean(-1, keepdim=True) + rule.eps) * rule.norm
+    return out.flatten(2) * F.silu(gate), state

@@ -52,6 +52,12 @@ BENCHMARKS = (
         (Option("tokens", int, "Tokens of the text.", shown="4096"), _TEXT, _QUICK),
     ),
     Entry(
+        "delta-rule",
+        "ondevice_bench.speed.delta_rule",
+        "A layer of Qwen3.5 with the gated delta rule on a CPU, by our kernel and by transformers.",
+        (_QUICK,),
+    ),
+    Entry(
         "quantized-pot",
         "ondevice_bench.speed.quantized_pot",
         "Quantised pots, and saved ones, beside those in the model's type: bytes, speed, loss of the next tokens.",

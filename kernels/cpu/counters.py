@@ -19,6 +19,11 @@ def write_number(b: ir.IRBuilder, address: ir.Value, number: ir.Value) -> None:
     b.store(number, b.inttoptr(address, F32.as_pointer()), align=4)
 
 
+@kernel_part(result=types.float32)
+def read_number(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return b.load(b.inttoptr(address, F32.as_pointer()), align=4)
+
+
 @kernel_part(result=types.int64)
 def read_integer(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     """An int32."""

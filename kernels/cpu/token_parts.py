@@ -26,11 +26,11 @@ from ondevice.kernels.cpu.vectors import (
     advanced,
     call_function,
     constant,
-    exp,
     fma,
     kernel_part,
     larger,
     load,
+    silu,
     splat,
     store,
 )
@@ -191,10 +191,7 @@ def gate_row(b: ir.IRBuilder, gate: ir.Value, up: ir.Value, out: ir.Value, size:
     """out = gate / (1 + exp(-gate)) * up; whole vectors."""
     with cgutils.for_range(b, b.sdiv(size, ir.Constant(I64, LANES))) as loop:
         first, second = (load(b, advanced(b, each, 4 * LANES, loop.index)) for each in (gate, up))
-        power = exp(b, b.fneg(call_function(b, f"llvm.fabs.v{LANES}f32", VECTOR, [first])))
-        above = b.select(b.fcmp_ordered(">=", first, constant(0.0)), constant(1.0), power)
-        share = b.fdiv(above, b.fadd(power, constant(1.0)))
-        store(b, b.fmul(b.fmul(first, share), second), advanced(b, out, 4 * LANES, loop.index))
+        store(b, b.fmul(silu(b, first), second), advanced(b, out, 4 * LANES, loop.index))
 
 
 @kernel_part(num_literals=1)

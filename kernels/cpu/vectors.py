@@ -158,6 +158,13 @@ def exp(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return b.select(b.fcmp_ordered("<", x, constant(_LOWEST_EXPONENT)), constant(0.0), scaled)
 
 
+def silu(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """x / (1 + exp(-x))."""
+    power = exp(b, b.fneg(call_function(b, f"llvm.fabs.v{LANES}f32", VECTOR, [x])))
+    above = b.select(b.fcmp_ordered(">=", x, constant(0.0)), constant(1.0), power)
+    return b.fmul(x, b.fdiv(above, b.fadd(power, constant(1.0))))
+
+
 def lane_sums(b: ir.IRBuilder, vectors: Sequence[ir.Value]) -> ir.Value:
     """The sums of LANES vectors, or of fewer, as the lanes of one vector: a transposition that adds on its way."""
     width = 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,7 +53,11 @@ class NativeState:
         """Count the tokens of a pass."""
         for layer, new in self._pending.items():
             for buffer, part in zip(self.of(layer), new, strict=True):
-                buffer.copy_(part)
+                if buffer.device.type == "cpu" and buffer.dtype == torch.float32:
+                    # torch would wake its threads for it, which spin beside those of our kernels afterwards.
+                    np.copyto(buffer.numpy(), part.numpy())
+                else:
+                    buffer.copy_(part)
         self.num_seen += num_tokens
         self._pending.clear()
 

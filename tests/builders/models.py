@@ -67,7 +67,7 @@ _FAMILY_FIELDS: dict[str, dict[str, Any]] = {
         "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
         "num_hidden_layers": 4,
         "linear_key_head_dim": 16,
-        "linear_value_head_dim": 8,
+        "linear_value_head_dim": 16,
         "linear_num_key_heads": 2,
         "linear_num_value_heads": 4,
         "rope_parameters": {

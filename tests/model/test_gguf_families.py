@@ -40,7 +40,7 @@ _OF_GGUF: dict[str, tuple[str, dict[str, Any]]] = {
             "ssm__state_size": 16,
             "ssm__group_count": 2,
             "ssm__time_step_rank": 4,
-            "ssm__inner_size": 32,
+            "ssm__inner_size": 64,
         },
     ),
     "lfm2": ("lfm2", {"shortconv__l_cache": 3}),
@@ -90,7 +90,7 @@ def test_products_of_any_family_are_those_of_the_unpacked_file(
     if kind == "Q8_0":
         assert (found[0] - expected).abs().max() <= 1e-4
     else:  # rounded to 8 bits
-        assert (found[0] - expected).norm() <= 0.05 * expected.norm()
+        assert (found[0] - expected).norm() <= 0.1 * expected.norm()
     others = sum(weight.nbytes for weight in first.model.parameters())
     assert first.weight_bytes == pytest.approx(packed_bytes(first.model) + others, rel=0.02)
 

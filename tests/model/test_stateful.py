@@ -45,6 +45,15 @@ def test_logits_equal_transformers_for_any_size_of_the_passes(model: Any, size: 
     assert pot.nbytes == pot.shape.nbytes(torch.float32) > pot.shape.state_bytes(torch.float32) > 0
 
 
+def test_transformers_own_delta_rule_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ids = tiny_model("qwen3_5_text"), _ids(70)
+    decoder = Decoder(model)
+    ours = decoder.forward(ids, decoder.new_pot(100)).hidden_states
+    monkeypatch.setenv("KERNELS_IMPL", "torch")
+    theirs = decoder.forward(ids, decoder.new_pot(100)).hidden_states
+    assert 0 < (ours - theirs).abs().max() <= 1e-4
+
+
 def test_only_full_attention_has_slots(model: Any) -> None:
     decoder = Decoder(model)
     assert (len(decoder.parts.layers), len(decoder.parts.all_layers)) == (2, 4)

@@ -55,6 +55,8 @@ class Qwen35Stored(CentredStored):
     _OF_HEADS = ("in_proj_a.weight", "in_proj_b.weight", "A_log", "dt_bias")
 
     def rows(self, config: Any, name: str) -> Tensor | None:
+        if config.linear_num_value_heads == config.linear_num_key_heads:
+            return None
         if name.endswith(self._OF_HEADS):
             return _turns(config, 1).argsort()
         if not name.endswith(self._OF_VALUES):
@@ -64,8 +66,9 @@ class Qwen35Stored(CentredStored):
         return torch.cat((torch.arange(first), first + order))
 
     def inputs(self, config: Any, name: str) -> Tensor | None:
+        is_turned = config.linear_num_value_heads != config.linear_num_key_heads
         is_out = name.endswith("linear_attn.out_proj.weight")
-        return _turns(config, config.linear_value_head_dim) if is_out else None
+        return _turns(config, config.linear_value_head_dim) if is_out and is_turned else None
 
     def numbers(self, name: str, stored: Tensor) -> Tensor:
         if name.endswith("linear_attn.norm.weight"):

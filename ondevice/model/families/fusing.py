@@ -81,7 +81,7 @@ def _fuse_packed(projections: list[PackedLinear]) -> Op:
 
 def linear_of(module: Any) -> Op:
     """The projection of a linear module; those of bitsandbytes know how to multiply with their own weights."""
-    if type(module) is not nn.Linear and not isinstance(module, PackedLinear):
+    if type(module) is not nn.Linear and not (isinstance(module, PackedLinear) and module.inputs is None):
         return module
     return Linear(weight_of(module), None if module.bias is None else module.bias.detach())
 

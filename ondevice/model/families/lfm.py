@@ -8,10 +8,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ondevice.model.families.common import attention, heads, mixer_of, window_of
+from ondevice.model.families.common import attention, heads, window_of
 from ondevice.model.families.fusing import fuse, linear_of, norm_of
 from ondevice.model.families.parts import AttentionLayer, Layer, RecurrentLayer, WindowLayer
 
@@ -68,8 +69,23 @@ def _turn(rotary: Any, kind: str, states: Tensor, positions: Tensor) -> tuple[Te
 
 
 def _conv_layer(layer: Any, config: Any, halves: dict[str, Any]) -> RecurrentLayer:
-    sizes = {"conv": (None, (config.hidden_size, config.conv_L_cache))}
-    return RecurrentLayer(**halves, mix=mixer_of(layer.conv, "past_key_values"), sizes=sizes)
+    module, size = layer.conv, config.conv_L_cache
+    into, out, bias = linear_of(module.in_proj), linear_of(module.out_proj), module.conv.bias
+    taps = module.conv.weight.detach()[:, 0].T.contiguous()
+
+    def mix(hidden: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        before, after, x = into(hidden).chunk(3, dim=-1)
+        inputs = torch.cat((state[0].transpose(1, 2), before * x), dim=1)
+        num_tokens = hidden.shape[1]
+        # The last `size` inputs of each token, times their taps: torch's convolution takes far longer for one token.
+        mixed = taps[0] * inputs[:, 1 : num_tokens + 1]
+        for back in range(1, size):
+            mixed.addcmul_(taps[back], inputs[:, back + 1 : back + 1 + num_tokens])
+        if bias is not None:
+            mixed += bias
+        return out(mixed.mul_(after)), [inputs[:, -size:].transpose(1, 2)]
+
+    return RecurrentLayer(**halves, mix=mix, sizes={"conv": (None, (config.hidden_size, size))})
 
 
 def _halves(layer: Any) -> dict[str, Any]:

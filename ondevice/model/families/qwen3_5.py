@@ -1,6 +1,6 @@
 """Adapter of the dense Qwen3.5 to 3.8: three layers with a gated delta rule, then one of attention with a gate.
 
-The delta rule is transformers' own; only the state that its module asks for lies with us.
+Where no kernel of ours runs it, the delta rule is transformers' own; only the state that its module asks for is ours.
 """
 
 from __future__ import annotations
@@ -8,9 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from ondevice.kernels.delta_rule import delta_rule, has_kernel, prepare_delta_rule
+from ondevice.kernels.delta_weights import DeltaRule
 from ondevice.model.families.common import attention, llama_halves, mixer_of
-from ondevice.model.families.parts import AttentionLayer, Layer, RecurrentLayer
+from ondevice.model.families.fusing import fuse, linear_of
+from ondevice.model.families.parts import AttentionLayer, Layer, Mix, RecurrentLayer
 
 
 def qwen3_5_layers(model: Any) -> list[Layer]:
@@ -28,5 +32,36 @@ def qwen3_5_layers(model: Any) -> list[Layer]:
             "conv": (None, (delta.conv_dim, delta.conv_kernel_size)),
             "recurrent": (torch.float32, (delta.num_v_heads, delta.head_k_dim, delta.head_v_dim)),
         }
-        layers.append(RecurrentLayer(**halves, mix=mixer_of(delta, "cache_params"), sizes=sizes))
+        layers.append(RecurrentLayer(**halves, mix=_mixer(delta), sizes=sizes))
     return layers
+
+
+def _mixer(delta: Any) -> Mix:
+    """The delta rule of one layer of transformers."""
+    rule = DeltaRule(
+        taps=delta.conv1d.weight.detach()[:, 0].T.contiguous(),
+        decay=delta.A_log.detach().float().exp(),
+        step=delta.dt_bias.detach(),
+        norm=delta.norm.weight.detach(),
+        eps=delta.norm.variance_epsilon,
+        num_key_heads=delta.num_k_heads,
+        num_value_heads=delta.num_v_heads,
+        key_dim=delta.head_k_dim,
+        value_dim=delta.head_v_dim,
+    )
+    prepare_delta_rule(rule)
+    widths = delta.conv_dim, delta.value_dim
+    mixed_and_gate, numbers = fuse([delta.in_proj_qkv, delta.in_proj_z]), fuse([delta.in_proj_b, delta.in_proj_a])
+    out, by_transformers = linear_of(delta.out_proj), mixer_of(delta, "cache_params")
+
+    def mix(hidden: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        if delta.activation != "silu" or delta.conv1d.bias is not None or not has_kernel(hidden, rule):
+            return by_transformers(hidden, state)
+        mixed, gate = (part.contiguous() for part in mixed_and_gate(hidden).split(widths, dim=-1))
+        strengths, steps = (part.contiguous() for part in numbers(hidden).chunk(2, dim=-1))
+        inputs = state[0].transpose(1, 2).contiguous()
+        mixture, new = delta_rule(mixed, gate, steps, strengths, inputs, state[1].contiguous(), rule)
+        last = torch.cat((inputs, mixed[:, -len(rule.taps) :]), dim=1)[:, -len(rule.taps) :]
+        return out(mixture), [last.transpose(1, 2), new]
+
+    return mix
