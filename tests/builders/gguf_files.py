@@ -76,7 +76,7 @@ def write_model(
         key = f"{architecture}.{name.replace('__', '.')}"
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
         add[type(value)](key, value)
-    _add_tokenizer(writer, "qwen2")
+    _add_tokenizer(writer, "qwen35" if architecture == "qwen35" else "qwen2")
     arch = next(arch for arch, name in MODEL_ARCH_NAMES.items() if name == architecture)
     names = get_tensor_name_map(arch, config.num_hidden_layers)
     for name, weight in model.state_dict().items():

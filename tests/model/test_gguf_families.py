@@ -11,6 +11,7 @@ import torch
 from ondevice.errors import ModelError
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading import form, gguf_packed, kept_tiles
+from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.load import load_model, outline_model
 from ondevice.model.packed_modules import PackedLinear
 from ondevice_bench.speed.quantized import packed_bytes
@@ -93,6 +94,15 @@ def test_products_of_any_family_are_those_of_the_unpacked_file(
         assert (found[0] - expected).norm() <= 0.1 * expected.norm()
     others = sum(weight.nbytes for weight in first.model.parameters())
     assert first.weight_bytes == pytest.approx(packed_bytes(first.model) + others, rel=0.02)
+
+
+def test_text_is_split_as_transformers_splits_it_for_this_family(tmp_path: Path) -> None:
+    name, fields = _OF_GGUF["qwen3_5_text"]
+    path = write_model(tmp_path / "tiny.gguf", name, tiny_model("qwen3_5_text", vocab_size=len(TOKENS)), **fields)
+    ours = load_model(str(path), device="cpu").tokenizer
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path, gguf_file=path.name)
+    text = "He  said 12: na\u0301ive, don't\n\n  \u0915\u093f!\u0301 \tx"
+    assert ours.encode_prompt(text) == theirs.backend_tokenizer.encode(text, add_special_tokens=False).ids
 
 
 def test_a_gguf_file_of_llama_3_turns_by_its_own_divisors(tmp_path: Path) -> None:
