@@ -5,6 +5,9 @@ A weight is scale * code + offset, the code unsigned; without an offset it is sc
 float16, then planes of bits. Within them a vector of 64 bytes holds 16 rows x 4 inputs (a chunk): the lower four bits
 of two chunks share a vector, and the upper bits of all chunks another; the upper four of eight bits are laid out as
 the lower. So a product reads a tile once, from front to end.
+
+In two steps, as llama.cpp's K types have them, scales and offsets of a group are whole numbers of 8 bits, which are
+multiplied by two float16 of a unit of 256 inputs; those stand before its groups.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from torch import Tensor
 TILE_ROWS = 16
 _CHUNK = 4  # inputs
 VECTOR_BYTES = TILE_ROWS * _CHUNK
+UNIT_SIZE = 256  # inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,12 @@ class Format:
     bits: int
     group_size: int
     has_offset: bool
+    in_two_steps: bool
+
+    @property
+    def number(self) -> int:
+        """Its key in `BY_NUMBER`, for kernels."""
+        return 4 * self.bits + 2 * self.has_offset + self.in_two_steps
 
     @property
     def middle(self) -> int:
@@ -54,9 +64,28 @@ class Format:
         return 0 if self.bits == 8 else self.bits - 4
 
     @property
+    def num_factors(self) -> int:
+        """Scales and offsets of a tile's group."""
+        return TILE_ROWS * (1 + self.has_offset)
+
+    @property
     def header_bytes(self) -> int:
         """Scales and offsets."""
-        return 2 * TILE_ROWS * (1 + self.has_offset)
+        return self.num_factors * (1 if self.in_two_steps else 2)
+
+    @property
+    def unit_groups(self) -> int:
+        """Groups that share the first step of their scales."""
+        return UNIT_SIZE // self.group_size if self.in_two_steps else 1
+
+    @property
+    def unit_header_bytes(self) -> int:
+        """The numbers that they share."""
+        return 2 * self.num_factors if self.in_two_steps else 0
+
+    @property
+    def unit_bytes(self) -> int:
+        return self.unit_header_bytes + self.unit_groups * self.group_bytes
 
     @property
     def plane_bytes(self) -> int:
@@ -79,11 +108,16 @@ class Format:
 
 # Upper bits fill whole bytes: one of each of 8 chunks, or two of each of 4.
 _GROUP_SIZES = {4: 32, 5: 32, 6: 16, 8: 32}
+# By bits, whether there are offsets, and whether scales have two steps.
 FORMATS = {
-    (bits, has_offset): Format(bits, group_size, has_offset)
+    (bits, has_offset, False): Format(bits, group_size, has_offset, False)
     for bits, group_size in _GROUP_SIZES.items()
     for has_offset in (False, True)
+} | {
+    (bits, has_offset, True): Format(bits, _GROUP_SIZES[bits], has_offset, True)
+    for bits, has_offset in ((4, True), (5, True), (6, False))
 }
+BY_NUMBER = {form.number: form for form in FORMATS.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +125,17 @@ class PackedRows:
     """Rows of a weight in one format.
 
     Attributes:
-        data: (num_tiles, num_groups, group_bytes) uint8; rows beyond `num_rows` fill up the last tile.
+        data: (num_tiles, num_units, unit_bytes) uint8; rows beyond `num_rows` fill up the last tile.
     """
 
     data: Tensor
     form: Format
     num_rows: int
+
+    @property
+    def num_groups(self) -> int:
+        """Of a row."""
+        return self.data.shape[1] * self.form.unit_groups
 
     def between(self, start: int, stop: int) -> PackedRows:
         """Rows [start, stop) over the same memory; `start` is the first of a tile."""
@@ -118,7 +157,7 @@ class PackedWeight:
 
     def __post_init__(self) -> None:
         first = self.parts[0]
-        shape = sum(part.num_rows for part in self.parts), first.data.shape[1] * first.form.group_size
+        shape = sum(part.num_rows for part in self.parts), first.num_groups * first.form.group_size
         object.__setattr__(self, "shape", shape)
 
     @property
@@ -168,42 +207,63 @@ def _below(tiles: list[Tensor]) -> Tensor:
     return torch.cat(tiles)
 
 
-def pack(codes: Tensor, scales: Tensor, offsets: Tensor | None, bits: int) -> PackedWeight:
+def pack(
+    codes: Tensor,
+    scales: Tensor,
+    offsets: Tensor | None,
+    bits: int,
+    units: tuple[Tensor, Tensor | None] | None = None,
+) -> PackedWeight:
     """Pack the codes of a weight.
 
     Args:
         codes: (out_features, in_features) uint8.
-        scales, offsets: (out_features, num_groups), float; kept in float16.
+        scales, offsets: (out_features, num_groups), float; kept in float16, or with `units` as whole numbers of 8 bits.
         bits: of a code: 4, 5, 6 or 8.
+        units: what scales and offsets are multiplied by, (out_features, num_units) each, kept in float16.
     """
-    form = FORMATS[bits, offsets is not None]
+    form = FORMATS[bits, offsets is not None, units is not None]
     num_rows, num_columns = codes.shape
     num_groups = num_columns // form.group_size
     assert num_groups * form.group_size == num_columns
-    num_tiles = -(-num_rows // TILE_ROWS)
-    if num_rows % TILE_ROWS:
-        missing = num_tiles * TILE_ROWS - num_rows
-        codes, scales = _with_rows(codes, missing), _with_rows(scales, missing)
-        offsets = None if offsets is None else _with_rows(offsets, missing)
-    data = torch.empty(num_tiles, num_groups, form.group_bytes, dtype=torch.uint8)
-    for at, factors in enumerate((scales,) if offsets is None else (scales, offsets)):
-        tiled = factors.to(torch.float16).view(num_tiles, TILE_ROWS, num_groups).transpose(1, 2).contiguous()
-        data[:, :, 2 * TILE_ROWS * at : 2 * TILE_ROWS * (at + 1)] = tiled.view(torch.uint8)
-    vectors = codes.contiguous().view(torch.int32).view(num_tiles, TILE_ROWS, num_groups, form.num_chunks)
+    num_tiles, num_units = -(-num_rows // TILE_ROWS), num_groups // form.unit_groups
+    missing = num_tiles * TILE_ROWS - num_rows
+
+    def tiled(factors: Tensor, dtype: torch.dtype) -> Tensor:
+        """(rows, n) as bytes (tiles, n, bytes of a tile)."""
+        wide = _with_rows(factors, missing).to(dtype).view(num_tiles, TILE_ROWS, -1).transpose(1, 2).contiguous()
+        return wide.view(torch.uint8)
+
+    data = torch.empty(num_tiles, num_units, form.unit_bytes, dtype=torch.uint8)
+    own = [scales] if offsets is None else [scales, offsets]
+    dtype = torch.float16 if units is None else torch.int8
+    parts = [torch.cat([tiled(each, dtype) for each in own], dim=-1)]
+    if units is not None:
+        shared = [tiled(each, torch.float16) for each in units if each is not None]
+        data[..., : form.unit_header_bytes] = torch.cat(shared, dim=-1)
+    vectors = _with_rows(codes, missing).contiguous().view(torch.int32)
+    vectors = vectors.view(num_tiles, TILE_ROWS, num_groups, form.num_chunks)
     # (num_tiles, num_groups, chunks, 16 rows x 4 inputs)
     chunks = vectors.permute(0, 2, 3, 1).contiguous().view(torch.uint8)
-    at, pairs = form.header_bytes, form.num_chunks // 2
+    pairs = form.num_chunks // 2
     for plane in range(form.num_planes):
         nibbles = chunks >> 4 if plane else chunks & 15
-        joined = nibbles[..., :pairs, :] | nibbles[..., pairs:, :] << 4
-        data[:, :, at : at + form.plane_bytes] = joined.flatten(2)
-        at += form.plane_bytes
+        parts.append((nibbles[..., :pairs, :] | nibbles[..., pairs:, :] << 4).flatten(2))
     if form.num_high_bits:
         high = torch.zeros_like(chunks[..., 0, :])
         for chunk in range(form.num_chunks):
             high |= (chunks[..., chunk, :] >> 4) << form.num_high_bits * chunk
-        data[:, :, at:] = high
+        parts.append(high)
+    groups, at = data[..., form.unit_header_bytes :].unflatten(-1, (form.unit_groups, form.group_bytes)), 0
+    for part in parts:
+        groups[..., at : at + part.shape[-1]] = part.unflatten(1, (num_units, form.unit_groups))
+        at += part.shape[-1]
     return PackedWeight((PackedRows(data, form, num_rows),))
+
+
+def empty(form: Format) -> PackedWeight:
+    """The smallest weight of a format, all 0."""
+    return PackedWeight((PackedRows(torch.zeros(1, 1, form.unit_bytes, dtype=torch.uint8), form, TILE_ROWS),))
 
 
 def unpack(weight: PackedWeight) -> Tensor:
@@ -212,9 +272,13 @@ def unpack(weight: PackedWeight) -> Tensor:
 
 
 def _unpack_rows(rows: PackedRows) -> Tensor:
-    form, data = rows.form, rows.data
-    num_tiles, num_groups, _ = data.shape
-    factors = data[:, :, : form.header_bytes].contiguous().view(torch.float16).float()
+    form, num_tiles, num_groups = rows.form, rows.data.shape[0], rows.num_groups
+    data = rows.data[..., form.unit_header_bytes :].unflatten(-1, (form.unit_groups, form.group_bytes)).flatten(1, 2)
+    dtype = torch.int8 if form.in_two_steps else torch.float16
+    factors = data[:, :, : form.header_bytes].contiguous().view(dtype).float()
+    if form.in_two_steps:
+        shared = rows.data[..., : form.unit_header_bytes].contiguous().view(torch.float16).float()
+        factors = factors * shared.repeat_interleave(form.unit_groups, dim=1)
     factors = factors.view(num_tiles, num_groups, -1, TILE_ROWS).permute(2, 0, 3, 1)  # (1 or 2, tiles, rows, groups)
     at, shape = form.header_bytes, (num_tiles, num_groups, form.num_chunks // 2, VECTOR_BYTES)
     codes = torch.zeros(num_tiles, num_groups, form.num_chunks, VECTOR_BYTES, dtype=torch.uint8)
@@ -236,4 +300,6 @@ def _unpack_rows(rows: PackedRows) -> Tensor:
 
 
 def _with_rows(tensor: Tensor, missing: int) -> Tensor:
+    if missing == 0:
+        return tensor
     return torch.cat((tensor, tensor.new_zeros(missing, *tensor.shape[1:])))

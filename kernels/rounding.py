@@ -45,13 +45,13 @@ def quantize_int4(weight: Tensor) -> Int4Weight:
 def _in_eight(weight: Tensor) -> PackedWeight:
     grouped = weight.unflatten(1, (-1, GROUP_SIZE))
     scales = (grouped.abs().amax(dim=2) / 127).clamp_(min=_SMALLEST)
-    codes = (grouped / scales[..., None]).round_().clamp_(-127, 127) + FORMATS[8, False].middle
+    codes = (grouped / scales[..., None]).round_().clamp_(-127, 127) + FORMATS[8, False, False].middle
     return pack(codes.to(torch.uint8).flatten(1), scales, None, 8)
 
 
 def _in_four(weight: Tensor) -> PackedWeight:
     grouped, scales, offsets = _fitted(weight)
-    codes = _codes(grouped, scales, offsets, FORMATS[4, True].largest)
+    codes = _codes(grouped, scales, offsets, FORMATS[4, True, False].largest)
     return pack(codes.to(torch.uint8).flatten(1), scales, offsets, 4)
 
 
@@ -59,7 +59,7 @@ def _in_int4(weight: Tensor) -> Int4Weight:
     grouped, scales, offsets = _fitted(weight)
     scales = scales.to(torch.bfloat16).float()
     zeros = (offsets + MIDDLE * scales).to(torch.bfloat16).float()
-    codes = _codes(grouped, scales, zeros - MIDDLE * scales, FORMATS[4, True].largest)
+    codes = _codes(grouped, scales, zeros - MIDDLE * scales, FORMATS[4, True, False].largest)
     return pack_int4(codes.to(torch.uint8).flatten(1), scales, zeros)
 
 
@@ -68,7 +68,7 @@ def _fitted(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     turns the best codes for those, and the best of those for the codes."""
     grouped = weight.unflatten(1, (-1, GROUP_SIZE))
     low, high = grouped.aminmax(dim=2)
-    largest, mean = FORMATS[4, True].largest, grouped.mean(dim=2)
+    largest, mean = FORMATS[4, True, False].largest, grouped.mean(dim=2)
     scales, offsets = ((high - low) / largest).clamp_(min=_SMALLEST), low
     for _ in range(_ROUNDS):
         codes = _codes(grouped, scales, offsets, largest)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import sys
 from multiprocessing import get_context
 
-# The packed formats of their files, (bits, has_offset), and query heads, KV heads and the size of a head.
-FORMATS = ((4, True), (6, False), (5, False), (8, False))
+# The packed formats of their files, (bits, has_offset, in_two_steps), and query heads, KV heads and the size of a head.
+FORMATS = (
+    *((4, True, True), (5, True, True), (6, False, True)),
+    *((4, True, False), (5, False, False), (8, False, False)),
+)
 DELTA_HEADS = ((128, 128),)  # sizes of keys and values in Qwen3.5's recurrent layers
 HEADS = ((12, 2, 128), (14, 2, 64), (9, 3, 64), (16, 8, 128))
 
 
-def compile_products(bits: int, has_offset: bool) -> None:
+def compile_products(bits: int, has_offset: bool, in_two_steps: bool) -> None:
     """Compile the products with weights of one format."""
-    import torch
     from ondevice.kernels.packed import FORMATS as KNOWN
-    from ondevice.kernels.packed import TILE_ROWS, pack
+    from ondevice.kernels.packed import empty
     from ondevice.kernels.projection import prepare_packed
 
-    size = KNOWN[bits, has_offset].group_size
-    codes, scales = torch.zeros(TILE_ROWS, size, dtype=torch.uint8), torch.zeros(TILE_ROWS, 1)
-    prepare_packed([pack(codes, scales, scales if has_offset else None, bits)])
+    prepare_packed([empty(KNOWN[bits, has_offset, in_two_steps])])
 
 
 def compile_attention(num_heads: int, num_kv_heads: int, head_dim: int) -> None:

@@ -80,9 +80,9 @@ class _Forms:
         """None: it is not packed."""
         if self._quantization == "stored":  # a file that is not here is of the usual kind: four bits, six in the head
             own = self._own.get(self._names(f"{name}.weight")) if self._own else None
-            return own or (FORMATS[6, False] if name == _HEAD else FORMATS[4, True])
+            return own or (FORMATS[6, False, True] if name == _HEAD else FORMATS[4, True, True])
         bits = {"8bit": 8, "4bit": 8 if name == _HEAD else 4}.get(self._quantization)
-        form = None if bits is None else FORMATS[bits, bits == 4]
+        form = None if bits is None else FORMATS[bits, bits == 4, False]
         return form if form is not None and module.in_features % form.group_size == 0 else None
 
 
@@ -94,10 +94,13 @@ def _forms_in(gguf: GgufFile) -> dict[str, Format]:
 
 
 def _packed(num_rows: int, num_columns: int, form: Format) -> PackedWeight:
-    size = (-(-num_rows // TILE_ROWS), -(-num_columns // form.group_size), form.group_bytes)
+    num_groups = -(-num_columns // form.group_size)
+    size = (-(-num_rows // TILE_ROWS), -(-num_groups // form.unit_groups), form.unit_bytes)
     data = torch.randint(0, 256, size, dtype=torch.uint8)
-    scales = torch.full((TILE_ROWS,), _SCALE, dtype=torch.float16).view(torch.uint8)
-    data[..., : form.header_bytes] = scales.repeat(form.header_bytes // scales.numel())
+    # What is in float16: random bytes could be no numbers.
+    num_bytes = form.unit_header_bytes or form.header_bytes
+    scales = torch.full((num_bytes // 2,), _SCALE, dtype=torch.float16).view(torch.uint8)
+    data[..., :num_bytes] = scales
     return PackedWeight((PackedRows(data, form, num_rows),))
 
 

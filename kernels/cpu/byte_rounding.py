@@ -5,12 +5,12 @@ from __future__ import annotations
 from llvmlite import ir
 from ondevice.kernels.cpu.byte_vectors import LARGEST, load, same, store
 from ondevice.kernels.cpu.vectors import F32, I8, I32, across, advanced, call_function, kernel_part, larger, splat
-from ondevice.kernels.packed import FORMATS
+from ondevice.kernels.packed import BY_NUMBER
 
 _INTEGERS, _FLOATS = ir.VectorType(I32, 8), ir.VectorType(F32, 8)
 
 
-@kernel_part(num_literals=2)
+@kernel_part(num_literals=1)
 def round_group(
     b: ir.IRBuilder,
     x: ir.Value,
@@ -18,14 +18,13 @@ def round_group(
     chunk_stride: ir.Value,
     scale: ir.Value,
     total: ir.Value,
-    bits: int,
-    has_offset: int,
+    form_number: int,
 ) -> None:
     """x, a group of float32, as bytes times a scale; and the sum of those bytes, as `multiply_groups` wants it.
 
     Every four bytes stand `chunk_stride` bytes after those before them: between them is room for other tokens.
     """
-    form = FORMATS[bits, bool(has_offset)]
+    form = BY_NUMBER[form_number]
     vectors = [load(b, x, 32 * at, _FLOATS) for at in range(form.group_size // 8)]
     largest = same(_FLOATS, 0.0)
     for vector in vectors:
@@ -47,7 +46,7 @@ def round_group(
     step = b.fmul(peak, ir.Constant(F32, 1.0 / LARGEST))
     store(b, step, scale)
     whole_sum = across(b, sums, ir.IRBuilder.add)
-    if has_offset:
+    if form.has_offset:
         store(b, b.fmul(b.sitofp(whole_sum, F32), step), total)
     else:
         store(b, b.mul(whole_sum, ir.Constant(I32, -form.middle)), total)

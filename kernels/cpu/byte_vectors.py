@@ -16,6 +16,7 @@ from ondevice.kernels.cpu.vectors import (
     I8,
     I16,
     I32,
+    I64,
     advanced,
     call_function,
     fma,
@@ -24,7 +25,7 @@ from ondevice.kernels.cpu.vectors import (
     prefetch,
     splat,
 )
-from ondevice.kernels.packed import FORMATS, TILE_ROWS, VECTOR_BYTES, Format
+from ondevice.kernels.packed import BY_NUMBER, TILE_ROWS, VECTOR_BYTES, Format
 
 PLAIN, AVX2, VNNI, WIDE_VNNI = range(4)  # what a processor multiplies bytes with
 
@@ -124,16 +125,20 @@ def _num_planes(form: Format) -> int:
 
 
 class _Packed:
-    """A group of weights as it is stored."""
+    """A group of a tile of weights as it is stored."""
 
-    def __init__(self, b: ir.IRBuilder, address: ir.Value, form: Format) -> None:
-        self._b, self._address, self._form = b, address, form
+    def __init__(self, b: ir.IRBuilder, tile: ir.Value, group: ir.Value, form: Format) -> None:
+        self._b, self._form = b, form
+        per_unit = ir.Constant(I64, form.unit_groups)
+        self._unit = advanced(b, tile, form.unit_bytes, b.udiv(group, per_unit))
+        within = advanced(b, self._unit, form.group_bytes, b.urem(group, per_unit))
+        self.address = b.add(within, ir.Constant(I64, form.unit_header_bytes))
 
     def scale(self, part: int) -> ir.Value:
-        return self._factor(2 * _num_lanes() * part)
+        return self._factor(_num_lanes() * part)
 
     def offset(self, part: int) -> ir.Value:
-        return self._factor(2 * (TILE_ROWS + _num_lanes() * part))
+        return self._factor(TILE_ROWS + _num_lanes() * part)
 
     def weights(self, part: int, chunk: int, plane: int) -> ir.Value:
         """Some outputs x 4 inputs, unsigned; of `plane` 1 the upper four of eight bits."""
@@ -154,7 +159,7 @@ class _Packed:
         return self._bits(nibbles, 0 if chunk < pairs else -4, 0x0F)
 
     def _words(self, offset: int, part: int) -> ir.Value:
-        return load(self._b, self._address, offset + _first(part), _of(I16, 2))
+        return load(self._b, self.address, offset + _first(part), _of(I16, 2))
 
     def _bits(self, words: ir.Value, shift: int, mask: int) -> ir.Value:
         """Bits of every byte, moved up by `shift` or down; what crosses into the neighbour is masked away."""
@@ -163,8 +168,13 @@ class _Packed:
             words = (b.shl if shift > 0 else b.lshr)(words, same(words.type, abs(shift)))
         return b.and_(words, same(words.type, mask << 8 | mask))
 
-    def _factor(self, offset: int) -> ir.Value:
-        return self._b.fpext(load(self._b, self._address, offset, _of(_F16)), _of(F32))
+    def _factor(self, number: int) -> ir.Value:
+        """Some of the tile's scales or offsets, from the one of this number on."""
+        b = self._b
+        if not self._form.in_two_steps:
+            return b.fpext(load(b, self.address, 2 * number, _of(_F16)), _of(F32))
+        whole = b.sitofp(b.sext(load(b, self.address, number, _of(I8), align=1), _of(I32)), _of(F32))
+        return b.fmul(whole, b.fpext(load(b, self._unit, 2 * number, _of(_F16)), _of(F32)))
 
 
 class _Panel:
@@ -184,26 +194,26 @@ class _Panel:
         return load(self._b, self._address, at, _of(I8, 4))
 
 
-@kernel_part(num_literals=2)
-def unpack_group(b: ir.IRBuilder, packed: ir.Value, panel: ir.Value, bits: int, has_offset: int) -> None:
-    """A group of 16 rows, as `multiply_groups` reads it fastest."""
-    form = FORMATS[bits, bool(has_offset)]
-    group = _Packed(b, packed, form)
+@kernel_part(num_literals=1)
+def unpack_group(b: ir.IRBuilder, tile: ir.Value, number: ir.Value, panel: ir.Value, form_number: int) -> None:
+    """A group of a tile, as `multiply_groups` reads it fastest."""
+    form = BY_NUMBER[form_number]
+    group = _Packed(b, tile, number, form)
     for part in _parts():
         first = _first(part)
         store(b, group.scale(part), panel, first)
-        if has_offset:
+        if form.has_offset:
             store(b, group.offset(part), panel, 4 * TILE_ROWS + first)
         for plane in range(_num_planes(form)):
             for chunk in range(form.num_chunks):
                 store(b, group.weights(part, chunk, plane), panel, form.panel_offset(chunk, plane) + first)
 
 
-@kernel_part(num_literals=5)
+@kernel_part(num_literals=4)
 def multiply_groups(
     b: ir.IRBuilder,
     weights: ir.Value,
-    weight_stride: ir.Value,
+    panel_stride: ir.Value,
     tile_stride: ir.Value,
     num_groups: ir.Value,
     x: ir.Value,
@@ -214,19 +224,18 @@ def multiply_groups(
     out: ir.Value,
     out_stride: ir.Value,
     num_tokens: int,
-    bits: int,
-    has_offset: int,
+    form_number: int,
     is_packed: int,
     num_tiles: int,
 ) -> None:
     """out[token, 0:16 * num_tiles] = begun[token] + the groups' weights times their part of x[token].
 
-    Strides are in bytes; without one of its own `begun` is the same for all tokens.
+    Strides are in bytes; without one of its own `begun` is the same for all tokens. `weights` are tiles as they are
+    packed, or else panels, whose groups lie a stride apart.
     `x`, `scales` and `sums` are those of `num_tokens` tokens that `round_group` has laid side by side. Offsets come
     last, in a loop of their own, which has more registers for them.
     """
-    form = FORMATS[bits, bool(has_offset)]
-    layout = _Packed if is_packed else _Panel
+    form = BY_NUMBER[form_number]
     tokens, parts = range(num_tokens), _parts()
     out_rows = [advanced(b, out, out_stride, token) for token in tokens]
     columns = [4 * TILE_ROWS * tile + _first(part) for tile in range(num_tiles) for part in parts]
@@ -237,24 +246,27 @@ def multiply_groups(
 
     def vectors_of(group: ir.Value) -> list[tuple[_Packed | _Panel, int]]:
         """By column: what holds the weights, and the part of it."""
-        at = advanced(b, weights, weight_stride, group)
-        tiles = [layout(b, advanced(b, at, tile_stride, tile), form) for tile in range(num_tiles)]
+        starts = [advanced(b, weights, tile_stride, tile) for tile in range(num_tiles)]
+        if is_packed:
+            tiles: list[_Packed | _Panel] = [_Packed(b, start, group, form) for start in starts]
+        else:
+            tiles = [_Panel(b, advanced(b, start, panel_stride, group), form) for start in starts]
         return [(tile, part) for tile in tiles for part in parts]
 
     with cgutils.for_range(b, num_groups) as loop:
         vectors = vectors_of(loop.index)
-        if is_packed:
-            prefetch(b, advanced(b, weights, weight_stride, loop.index), _AHEAD, form.group_bytes)
+        if isinstance(vectors[0][0], _Packed):
+            prefetch(b, vectors[0][0].address, _AHEAD, form.group_bytes)
         here = advanced(b, x, form.group_size * num_tokens, loop.index)
         group_scales = advanced(b, scales, 4 * num_tokens, loop.index)
-        group_sums = None if has_offset else advanced(b, sums, 4 * num_tokens, loop.index)
+        group_sums = None if form.has_offset else advanced(b, sums, 4 * num_tokens, loop.index)
         totals = _group_products(b, vectors, here, group_sums, num_tokens, form)
         for token in tokens:
             scale = splat(b, load(b, group_scales, 4 * token, F32), _num_lanes())
             for (tile, part), total, result in zip(vectors, totals[token], results[token], strict=True):
                 factor = b.fmul(tile.scale(part), scale)
                 b.store(fma(b, b.sitofp(total, _of(F32)), factor, b.load(result)), result)
-    if has_offset:
+    if form.has_offset:
         with cgutils.for_range(b, num_groups) as loop:
             offsets = [tile.offset(part) for tile, part in vectors_of(loop.index)]
             group_sums = advanced(b, sums, 4 * num_tokens, loop.index)

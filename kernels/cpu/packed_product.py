@@ -97,8 +97,7 @@ def _laid_out(
     x: Tensor, rows: PackedRows, bias: Tensor | None, out: Tensor, first: int, num_threads: int
 ) -> tuple[_Layout, Tensor, bytes]:
     """The layout of a product that fills the columns of `out` from `first` on, its memory, and its arguments."""
-    num_tiles, num_groups, _ = rows.data.shape
-    layout = _layout(rows.form, num_groups, num_tiles, x.shape[0], out.stride(0), num_threads)
+    layout = _layout(rows.form, rows.num_groups, rows.data.shape[0], x.shape[0], out.stride(0), num_threads)
     memory = torch.empty(layout.num_bytes, dtype=torch.uint8)
     address = memory.data_ptr()
     call = PACKED_ADDRESSES.pack(
@@ -179,4 +178,4 @@ def prepare(weights: Iterable[PackedWeight]) -> None:
 
 
 def _kernel(stage: int, form: Format, step: int) -> Kernel:
-    return compiled(stage, form.bits, int(form.has_offset), step)
+    return compiled(stage, form.number, step)

@@ -15,7 +15,7 @@ from ondevice.kernels.cpu.building import Kernel, built, jit, last_change
 from ondevice.kernels.cpu.byte_rounding import round_group
 from ondevice.kernels.cpu.byte_vectors import multiply_groups, unpack_group
 from ondevice.kernels.cpu.counters import draw
-from ondevice.kernels.packed import FORMATS, TILE_ROWS
+from ondevice.kernels.packed import BY_NUMBER, TILE_ROWS
 
 ROUND, FEW, MANY = 0, 1, 2  # stages: activations to bytes; products with weights as they are packed; from panels
 # Two counters, and what is 0, as much as the outputs of two tiles, at the beginning of a call's memory.
@@ -31,13 +31,14 @@ PACKED_ADDRESSES, PACKED_SIZES = (struct.Struct(f"={len(names)}q") for names in 
 
 
 @cache
-def compiled(stage: int, bits: int, has_offset: int, step: int) -> Kernel:
+def compiled(stage: int, form_number: int, step: int) -> Kernel:
     """One kernel; later processes find it in Numba's cache."""
     from ondevice.kernels import packed
 
     parts_changed = last_change((byte_rounding, byte_vectors, counters, packed, vectors))
-    form = FORMATS[bits, bool(has_offset)]
-    group_size, group_bytes, panel_bytes = form.group_size, form.group_bytes, form.panel_bytes
+    form = BY_NUMBER[form_number]
+    group_size, panel_bytes = form.group_size, form.panel_bytes
+    unit_groups, unit_bytes = form.unit_groups, form.unit_bytes
     level, at_once = byte_vectors.LEVEL, byte_vectors.tiles_at_once()
 
     # The stages are branches, of which Numba compiles the one that is taken: a function in the key of its cache would
@@ -45,24 +46,24 @@ def compiled(stage: int, bits: int, has_offset: int, step: int) -> Kernel:
     def work(call):  # type: ignore[no-untyped-def]
         _ = parts_changed, level  # part of the cache's key
         if stage == ROUND:
-            _round(carray(call, 1, _CALL)[0], group_size, group_bytes, panel_bytes, step, bits, has_offset)
+            _round(carray(call, 1, _CALL)[0], group_size, step, form_number)
         elif stage == FEW:
-            _few(carray(call, 1, _CALL)[0], group_size, group_bytes, panel_bytes, step, bits, has_offset)
+            _few(carray(call, 1, _CALL)[0], group_size, unit_groups, unit_bytes, step, form_number)
         else:
-            _many(carray(call, 1, _CALL)[0], group_size, group_bytes, panel_bytes, step, at_once, bits, has_offset)
+            _many(
+                carray(call, 1, _CALL)[0], group_size, unit_groups, unit_bytes, panel_bytes, step, at_once, form_number
+            )
 
     return built(work)
 
 
 @jit
-def _round(
-    call: Any, group_size: int, group_bytes: int, panel_bytes: int, step: int, bits: int, has_offset: int
-) -> None:
+def _round(call: Any, group_size: int, step: int, form_number: int) -> None:
     """One thread: round the activations of steps that no other has taken.
 
     Those of a step lie side by side, four bytes of each token after the other, so that a product reads on and on.
     """
-    literally(step), literally(bits), literally(has_offset)
+    literally(step), literally(form_number)
     num_groups = call.num_groups
     while True:
         first = draw(call.counters) * step
@@ -77,16 +78,16 @@ def _round(
                     4 * step,
                     call.scales + 4 * (at + i),
                     call.sums + 4 * (at + i),
-                    bits,
-                    has_offset,
+                    form_number,
                 )
 
 
 @jit
-def _few(call: Any, group_size: int, group_bytes: int, panel_bytes: int, step: int, bits: int, has_offset: int) -> None:
+def _few(call: Any, group_size: int, unit_groups: int, unit_bytes: int, step: int, form_number: int) -> None:
     """One thread: tiles that no other has taken, straight from their packed form."""
-    literally(step), literally(bits), literally(has_offset)
+    literally(step), literally(form_number)
     num_groups, per_draw = call.num_groups, call.tiles_per_draw
+    tile_bytes = num_groups // unit_groups * unit_bytes
     while True:
         first = draw(call.counters + 64) * per_draw
         if first >= call.num_tiles:
@@ -94,8 +95,8 @@ def _few(call: Any, group_size: int, group_bytes: int, panel_bytes: int, step: i
         for tile in range(first, min(first + per_draw, call.num_tiles)):
             _add_tiles(
                 call,
-                call.weights + tile * num_groups * group_bytes,
-                group_bytes,
+                call.weights + tile * tile_bytes,
+                0,
                 0,
                 tile,
                 0,
@@ -104,8 +105,7 @@ def _few(call: Any, group_size: int, group_bytes: int, panel_bytes: int, step: i
                 call.num_tokens,
                 step,
                 group_size,
-                bits,
-                has_offset,
+                form_number,
                 1,
                 1,
             )
@@ -115,18 +115,18 @@ def _few(call: Any, group_size: int, group_bytes: int, panel_bytes: int, step: i
 def _many(
     call: Any,
     group_size: int,
-    group_bytes: int,
+    unit_groups: int,
+    unit_bytes: int,
     panel_bytes: int,
     step: int,
     at_once: int,
-    bits: int,
-    has_offset: int,
+    form_number: int,
 ) -> None:
     """One thread: tiles that no other has taken, some at once, for a block of tokens, from panels.
 
     Where there are fewer left than go at once, the last one is unpacked again: there is room for what that gives.
     """
-    literally(step), literally(at_once), literally(bits), literally(has_offset)
+    literally(step), literally(at_once), literally(form_number)
     num_groups = call.num_groups
     num_turns = -(-call.num_tiles // at_once)
     num_blocks = -(-call.num_tokens // call.tokens_per_block)
@@ -142,10 +142,10 @@ def _many(
         for start in range(0, num_groups, call.panel_groups):
             num_here = min(call.panel_groups, num_groups - start)
             for i in range(at_once):
-                weights = call.weights + (min(tile + i, call.num_tiles - 1) * num_groups + start) * group_bytes
+                weights = call.weights + min(tile + i, call.num_tiles - 1) * (num_groups // unit_groups * unit_bytes)
                 for group in range(num_here):
                     to = panel + i * tile_bytes + group * panel_bytes
-                    unpack_group(weights + group * group_bytes, to, bits, has_offset)
+                    unpack_group(weights, start + group, to, form_number)
             _add_tiles(
                 call,
                 panel,
@@ -158,8 +158,7 @@ def _many(
                 num_tokens,
                 step,
                 group_size,
-                bits,
-                has_offset,
+                form_number,
                 0,
                 at_once,
             )
@@ -178,13 +177,12 @@ def _add_tiles(
     num_tokens: int,
     step: int,
     group_size: int,
-    bits: int,
-    has_offset: int,
+    form_number: int,
     is_packed: int,
     num_tiles: int,
 ) -> None:
     """Add the products of some groups of some tiles, for some tokens; `first` is the first of a step."""
-    literally(step), literally(bits), literally(has_offset), literally(is_packed), literally(num_tiles)
+    literally(step), literally(form_number), literally(is_packed), literally(num_tiles)
     column, zeros = 4 * TILE_ROWS * tile, call.counters + _ZEROS
     for token in range(first, first + num_tokens, step):
         at = token * call.num_groups + start * step  # of numbers that each group has one of for each token
@@ -196,5 +194,5 @@ def _add_tiles(
             weights, stride, tile_stride, num_here,
             call.rounded + at * group_size, call.scales + 4 * at, call.sums + 4 * at,
             begun, begun_stride, out, call.out_stride,
-            step, bits, has_offset, is_packed, num_tiles,
+            step, form_number, is_packed, num_tiles,
         )  # fmt: skip

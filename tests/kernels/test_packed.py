@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from ondevice.kernels.cpu import byte_vectors
-from ondevice.kernels.packed import FORMATS, PackedWeight, joined, pack, unpack
+from ondevice.kernels.packed import FORMATS, UNIT_SIZE, PackedWeight, joined, pack, unpack
 from ondevice.kernels.projection import project, project_ref
 from ondevice.kernels.rounding import quantize
 from ondevice.kernels.token_loss import token_loss
@@ -30,21 +30,37 @@ def same_numbers() -> None:
     torch.manual_seed(0)
 
 
-def weight_of(bits: int, has_offset: bool, shape: tuple[int, int], seed: int = 0) -> tuple[PackedWeight, Tensor]:
+def fitting(shape: tuple[int, int], in_two_steps: bool) -> tuple[int, int]:
+    """The shape, with as many columns as the format wants."""
+    return shape[0], -(-shape[1] // UNIT_SIZE) * UNIT_SIZE if in_two_steps else shape[1]
+
+
+def weight_of(
+    bits: int, has_offset: bool, shape: tuple[int, int], seed: int = 0, in_two_steps: bool = False
+) -> tuple[PackedWeight, Tensor]:
     """A packed weight, and its values."""
     generator = torch.Generator().manual_seed(seed)
-    form = FORMATS[bits, has_offset]
+    form = FORMATS[bits, has_offset, in_two_steps]
     rows, columns = shape
     codes = torch.randint(0, 1 << bits, shape, dtype=torch.uint8, generator=generator)
     codes[0, :16] = (1 << bits) - 1  # sums of the largest codes must not overflow
     scales = (torch.rand(rows, columns // form.group_size, generator=generator) + 0.1).half().float()
     offsets = (torch.randn(scales.shape, generator=generator) * 4).half().float()
+    packed_factors, units = (scales, offsets if has_offset else None), None
+    if in_two_steps:
+        wholes = [torch.randint(low, 64, scales.shape, generator=generator).float() for low in (-64, 0)]
+        shared = [each[:, :: form.unit_groups] for each in (scales, offsets)]
+        scales, offsets = (
+            whole * each.repeat_interleave(form.unit_groups, 1) for whole, each in zip(wholes, shared, strict=True)
+        )
+        packed_factors = wholes[0], wholes[1] if has_offset else None
+        units = shared[0], shared[1] if has_offset else None
     values = codes.view(rows, -1, form.group_size).float()
     if has_offset:
         values = values * scales[..., None] + offsets[..., None]
     else:
         values = (values - (1 << (bits - 1))) * scales[..., None]
-    return pack(codes, scales, offsets if has_offset else None, bits), values.view(shape)
+    return pack(codes, *packed_factors, bits, units), values.view(shape)
 
 
 def rounded(x: Tensor, group_size: int) -> Tensor:
@@ -55,9 +71,10 @@ def rounded(x: Tensor, group_size: int) -> Tensor:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("bits", "has_offset"), ALL)
-def test_packing_loses_nothing(bits: int, has_offset: bool, shape: tuple[int, int]) -> None:
-    packed, values = weight_of(bits, has_offset, shape)
+@pytest.mark.parametrize(("bits", "has_offset", "in_two_steps"), ALL)
+def test_packing_loses_nothing(bits: int, has_offset: bool, in_two_steps: bool, shape: tuple[int, int]) -> None:
+    shape = fitting(shape, in_two_steps)
+    packed, values = weight_of(bits, has_offset, shape, in_two_steps=in_two_steps)
     assert packed.shape == shape
     assert torch.equal(unpack(packed), values)
 
@@ -79,13 +96,14 @@ def test_weights_round_as_closely_as_is_said(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("shape", first_of(*SHAPES))
-@pytest.mark.parametrize(("bits", "has_offset"), ALL)
+@pytest.mark.parametrize(("bits", "has_offset", "in_two_steps"), ALL)
 def test_products_equal_float32_with_rounded_activations(
-    bits: int, has_offset: bool, shape: tuple[int, int], with_bias: bool
+    bits: int, has_offset: bool, in_two_steps: bool, shape: tuple[int, int], with_bias: bool
 ) -> None:
-    packed, values = weight_of(bits, has_offset, shape)
+    shape = fitting(shape, in_two_steps)
+    packed, values = weight_of(bits, has_offset, shape, in_two_steps=in_two_steps)
     bias = torch.randn(shape[0]) * 10 if with_bias else None
-    group_size = FORMATS[bits, has_offset].group_size
+    group_size = FORMATS[bits, has_offset, in_two_steps].group_size
     for num_tokens in (1, 2, 7, 9, 64, 300):
         x = torch.randn(num_tokens, shape[1])
         x[0] = 1.0  # the largest rounded activation everywhere

@@ -1,7 +1,6 @@
 """The quantised blocks of a GGUF tensor as codes, scales and offsets, in which they can be packed as they are.
 
-Nothing is quantised a second time: the codes are those of the file, and scales lose less than one part in 2,000 where
-a product of two is kept in float16. Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
+Nothing is quantised a second time: codes and scales are those of the file. Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
 
 from __future__ import annotations
@@ -23,13 +22,27 @@ class Blocks(NamedTuple):
 
     Attributes:
         codes: (num_rows, num_columns) uint8.
-        scales, offsets: (num_rows, num_groups) float32.
+        scales, offsets: (num_rows, num_groups) float32; with `units` whole numbers that are multiplied by those.
+        units: (num_rows, num_blocks) float32, one of scales and one of offsets.
     """
 
     codes: Tensor
     scales: Tensor
     offsets: Tensor | None
     bits: int
+    units: tuple[Tensor, Tensor | None] | None = None
+
+    def factors(self) -> tuple[Tensor, Tensor | None]:
+        """Scales and offsets, multiplied out."""
+        if self.units is None:
+            return self.scales, self.offsets
+        per_unit = self.scales.shape[1] // self.units[0].shape[1]
+        scales, offsets = (
+            None if own is None or unit is None else own * unit.repeat_interleave(per_unit, dim=1)
+            for own, unit in zip((self.scales, self.offsets), self.units, strict=True)
+        )
+        assert scales is not None
+        return scales, offsets
 
 
 class BlockType(NamedTuple):
@@ -78,7 +91,7 @@ def int4_rows(raw: Tensor, kind: int, num_columns: int) -> Int4Weight:
 
 
 def _int4(blocks: Blocks) -> Int4Weight:
-    scales, offsets = blocks.scales, blocks.offsets
+    scales, offsets = blocks.factors()
     zeros = torch.zeros_like(scales) if offsets is None else offsets + MIDDLE * scales
     return pack_int4(blocks.codes, scales, zeros)
 
@@ -86,7 +99,9 @@ def _int4(blocks: Blocks) -> Int4Weight:
 def dequantize_rows(raw: Tensor, kind: int, num_columns: int) -> Tensor:
     """The values of some rows, (num_rows, num_columns) float32."""
     block_type = BLOCK_TYPES[kind]
-    codes, scales, offsets, bits = block_type.read(block_type.blocks(raw, num_columns))
+    blocks = block_type.read(block_type.blocks(raw, num_columns))
+    codes, bits = blocks.codes, blocks.bits
+    scales, offsets = blocks.factors()
     values = codes.view(*scales.shape, -1).float()
     if offsets is None:
         values = (values - (1 << (bits - 1))) * scales.unsqueeze(-1)
@@ -143,24 +158,23 @@ def _k(bits: int) -> Callable[[Tensor], Blocks]:
 
     def read(blocks: Tensor) -> Blocks:
         scales, minima = _k_scales(blocks[..., 4:16])
-        scales = (_float(blocks, 0).unsqueeze(-1) * scales).flatten(1)
-        offsets = (_float(blocks, 2).unsqueeze(-1) * minima).neg_().flatten(1)
         codes = _nibbles(blocks[..., -128:].unflatten(-1, (4, 32)))  # two groups in 32 bytes
         if bits == 5:
             shifts = torch.arange(8, dtype=torch.uint8)[:, None]
             codes |= ((blocks[..., 16:48].unsqueeze(-2) >> shifts & 1) << 4).reshape(codes.shape)
-        return Blocks(codes.flatten(1), scales, offsets, bits)
+        units = _float(blocks, 0), -_float(blocks, 2)
+        return Blocks(codes.flatten(1), scales.flatten(1), minima.flatten(1), bits, units)
 
     return read
 
 
 def _q6_k(blocks: Tensor) -> Blocks:
-    scales = blocks[..., 192:208].contiguous().view(torch.int8).float() * _float(blocks, 208).unsqueeze(-1)
+    scales = blocks[..., 192:208].contiguous().view(torch.int8).float()
     lower = _nibbles(blocks[..., :128].unflatten(-1, (2, 64)))
     shifts = torch.arange(0, 8, 2, dtype=torch.uint8)[:, None]
     upper = blocks[..., 128:192].unflatten(-1, (2, 1, 32)) >> shifts & 3
     codes = lower | upper.reshape(lower.shape) << 4
-    return Blocks(codes.flatten(1), scales.flatten(1), None, 6)
+    return Blocks(codes.flatten(1), scales.flatten(1), None, 6, (_float(blocks, 208), None))
 
 
 BLOCK_TYPES = {

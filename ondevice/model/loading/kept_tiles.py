@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ondevice.errors import ModelError
-from ondevice.kernels.packed import FORMATS, PackedRows, PackedWeight
+from ondevice.kernels.packed import BY_NUMBER, PackedRows, PackedWeight
 from ondevice.model.loading.cache_folder import (
     built_beside,
     cache_dir,
@@ -33,7 +33,7 @@ from ondevice.model.loading.gguf_file import GgufFile, GgufTensor
 from ondevice.model.loading.gguf_tokenizer import GgufTokenizer
 from ondevice.model.loading.progress import Progress
 
-_LAYOUT = 3  # to be raised wherever `kernels.packed` or the order of tensors changes
+_LAYOUT = 4  # to be raised wherever `kernels.packed` or the order of tensors changes
 _FEWEST = 50_000_000  # bytes: fewer are packed in a moment
 _TILES, _INDEX, _SOURCE, _NAME = "tiles", "index.json", "path", "name"
 _HEADER, _CONFIG, _TOKENIZER, _RENDERED = "header.json", "config.json", "tokenizer.json", "chat.json"
@@ -105,7 +105,7 @@ def keep_tiles(
                     for module, weight in weights.items():
                         for part in weight.parts:
                             form, size = part.form, part.data.shape[:2]
-                            entry = [at, *size, form.bits, int(form.has_offset), part.num_rows]
+                            entry = [at, *size, form.number, part.num_rows]
                             index.setdefault(module, []).append(entry)
                             file.write(memoryview(part.data.contiguous().numpy()).cast("B"))
                             at += part.data.nbytes
@@ -141,9 +141,7 @@ def _folder_of(path: Path) -> str:
     return f"packed-{_LAYOUT}-{sample_sha256(path)[:16]}"
 
 
-def _rows(
-    tiles: Tensor, at: int, num_tiles: int, num_groups: int, bits: int, has_offset: int, num_rows: int
-) -> PackedRows:
-    form = FORMATS[bits, bool(has_offset)]
-    data = tiles[at : at + num_tiles * num_groups * form.group_bytes].view(num_tiles, num_groups, form.group_bytes)
+def _rows(tiles: Tensor, at: int, num_tiles: int, num_units: int, form_number: int, num_rows: int) -> PackedRows:
+    form = BY_NUMBER[form_number]
+    data = tiles[at : at + num_tiles * num_units * form.unit_bytes].view(num_tiles, num_units, form.unit_bytes)
     return PackedRows(data, form, num_rows)
