@@ -101,8 +101,7 @@ def show_version(wanted: bool) -> None:
 @app.callback()
 def about(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=show_version, is_eager=True, help="Print the version."),
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Read documents of any length through a fixed amount of memory, and ask about them."""

@@ -74,8 +74,7 @@ def fetch(
 
 
 def remove(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of the list.")],
-    as_json: AsJson = False,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of the list.")], as_json: AsJson = False
 ) -> None:
     """Delete a model from this machine; it can be fetched again."""
     with errors_shown(as_json):

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    session: Session,
-    answers: Sequence[AnswerFinished],
-    telemetry: Telemetry,
-    seconds: Mapping[str, float],
+    session: Session, answers: Sequence[AnswerFinished], telemetry: Telemetry, seconds: Mapping[str, float]
 ) -> dict[str, Any]:
     """The document. `answer` holds the text of one answer, `answers` those of several, in order.
 

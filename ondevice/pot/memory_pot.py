@@ -63,12 +63,7 @@ class MemoryPot:
     """
 
     def __init__(
-        self,
-        shape: PotShape,
-        *,
-        dtype: torch.dtype,
-        device: torch.device | str,
-        frame: Frame | None = None,
+        self, shape: PotShape, *, dtype: torch.dtype, device: torch.device | str, frame: Frame | None = None
     ) -> None:
         self.shape, device = shape, torch.device(device)
         heads = (shape.batch, shape.num_kv_heads)

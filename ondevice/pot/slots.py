@@ -33,10 +33,7 @@ class Slots:
     names: tuple[str, ...]
 
     def __init__(
-        self,
-        shape: PotShape,
-        kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]],
-        device: torch.device,
+        self, shape: PotShape, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]], device: torch.device
     ) -> None:
         self._shape, self._groups = shape, list[tuple[slice, list[Tensor]]]()
         self.layers: list[list[Tensor]] = []

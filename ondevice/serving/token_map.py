@@ -35,12 +35,7 @@ class State(IntEnum):
 
 _KEPT_STATES = (State.KEPT, State.NOVEL, State.RECENT, State.SINK)
 # What can be laid over the field, in the order of their bytes; the names are those of assets/map_layers.js.
-LAYERS = {
-    "novel": State.NOVEL,
-    "host": State.IN_HOST,
-    "pruned": State.PRUNED,
-    "skipped": State.SKIPPED,
-}
+LAYERS = {"novel": State.NOVEL, "host": State.IN_HOST, "pruned": State.PRUNED, "skipped": State.SKIPPED}
 
 
 @dataclass(frozen=True, slots=True)

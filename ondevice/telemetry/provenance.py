@@ -66,10 +66,7 @@ class Provenance:
     def moved_to(self, context: Context) -> Provenance:
         """The same settled tokens, with what was read since the last distillation."""
         return replace(
-            self,
-            num_positions=context.num_positions,
-            depths=context.depths.state,
-            in_host=_host_span(context),
+            self, num_positions=context.num_positions, depths=context.depths.state, in_host=_host_span(context)
         )
 
     def answering(self, context: Context) -> Provenance:
@@ -141,12 +138,7 @@ class Provenance:
         pruned = np.count_nonzero((self.depths > 0) & (self.depths < self.num_layers))
         skipped = np.count_nonzero(self.depths == 0) if self.skims else 0
         host = self.in_host[1] - self.in_host[0]
-        return {
-            "novel": len(self.novel),
-            "host": host,
-            "pruned": int(pruned),
-            "skipped": int(skipped),
-        }
+        return {"novel": len(self.novel), "host": host, "pruned": int(pruned), "skipped": int(skipped)}
 
     def host_span_at(self, cursor: int) -> Span:
         """The span that host memory held when the cursor was there: the last tokens read before it."""

@@ -131,12 +131,7 @@ def serving(
         keeping, speeds = Keeping(is_on=keeps), ReadingSpeeds(data_dir() / "speeds.json" if keeps else None)
         jobs = Jobs(engine, registry, library or Library(), free_memory, keeping, speeds, loading)
         uploads = Uploads(uploads_folder, limits)
-        routes = [
-            *map_routes(registry),
-            *page_routes(registry),
-            recording_route(),
-            *mark_routes(),
-        ]
+        routes = [*map_routes(registry), *page_routes(registry), recording_route(), *mark_routes()]
         login = Login(*auth) if auth is not None else None
         if api:
             routes += Api(jobs, uploads, login).routes()

@@ -135,8 +135,4 @@ class HiddenTier:
 
 def _fields(hidden_size: int) -> dict[str, Field]:
     """The fields that are kept of a token; the wider types first."""
-    return {
-        "origin": Field((), torch.int32),
-        "layers": Field((), torch.int32),
-        "states": Field((hidden_size,), _DTYPE),
-    }
+    return {"origin": Field((), torch.int32), "layers": Field((), torch.int32), "states": Field((hidden_size,), _DTYPE)}
