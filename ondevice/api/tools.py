@@ -295,8 +295,8 @@ class Tools:
             }
         if workspace.seconds_left and not workspace.idle.is_set():
             card["seconds_left"] = round(workspace.seconds_left)
-        if workspace.problem is not None:
-            card["problem"] = workspace.problem.text
+        if workspace.problem:
+            card["problem"] = workspace.problem
         return card
 
 

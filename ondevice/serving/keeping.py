@@ -166,14 +166,10 @@ class Keeping:
 
     @contextmanager
     def _alone(self, rewritten: str = "") -> Iterator[None]:
-        """Let no other app with this folder write or delete meanwhile.
+        """Let no other app with this folder write or delete meanwhile; raises OSError where there can be no lock.
 
         Args:
-            rewritten: id of a document that is kept already.
-
-        Raises:
-            OSError: there can be no lock.
-            PotError: another app has deleted that document.
+            rewritten: id of a document that is kept already; raises PotError where another app has deleted it.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder.with_name(f"{self.folder.name}.lock"), _LOCK_SECONDS, PRIVATE):
@@ -239,11 +235,9 @@ class Keeping:
         if kept is None:
             raise PotError("What was kept of it is gone", where=workspace.name, fix="Open the document again.")
         if kept.fingerprint != _fingerprint(loaded):
-            raise PotMismatch(
-                f"It was read with {kept.model}, and {loaded.name} is loaded",
-                where=kept.name,
-                fix="Start the app with that model, or open the document again.",
-            )
+            what = f"It was read with {kept.model}, and {loaded.name} is loaded"
+            fix = "Start the app with that model, or open the document again."
+            raise PotMismatch(what, where=kept.name, fix=fix)
         return kept
 
     def open(self, engine: Engine, kept: Kept) -> Session:

@@ -87,11 +87,9 @@ class Models:
         facts = [words.size(row.fetch_bytes), row.licence, f"window {words.count(row.window)}"]
         is_known = row.name in self._weight_bytes or not at_once
         reason = self._too_large(row) if is_known and not is_current else ""
-        if not is_current and is_here:
-            facts.append("here")
+        facts += ["here"] if is_here and not is_current else []
         facts += [] if row.was_run else ["not run by us: only its family is tested"]
-        if speed := self._speed(row):
-            facts.append(speed)
+        facts += filter(None, [self._speed(row)])
         state = "current" if is_current else "too large" if reason else "here" if is_here else "away"
         return {"name": row.name, "title": row.title, "facts": " · ".join(facts), "state": state, "reason": reason}
 
@@ -171,9 +169,8 @@ class Models:
         mine = {workspace.id for workspace in visitor.workspaces}
         others = [one for one in self._jobs.registry.others(None) if one.id not in mine and not one.is_unused]
         if others:
-            raise ConfigError(
-                "Another browser, or a program, has documents open with this model", fix="Close them there first."
-            )
+            what = "Another browser, or a program, has documents open with this model"
+            raise ConfigError(what, fix="Close them there first.")
         if not visitor.is_idle:
             raise ConfigError("The model is at work", fix="Pause reading, or wait for the answer, then choose it.")
 

@@ -12,7 +12,6 @@ from ondevice import words
 from ondevice.config import on_screen
 from ondevice.errors import OndeviceError
 from ondevice.library.library import Entry
-from ondevice.serving.workspace import Problem
 from ondevice.ui.form import in_words
 from ondevice.ui.render import Patch
 from ondevice.ui.running import Runner
@@ -71,7 +70,7 @@ class LibraryActions:
             problem = workspace.problem
             visitor.close(workspace)
             visitor.look_at(before)
-            visitor.current.problem = problem or Problem("Opening it was stopped.")
+            visitor.current.problem = problem or "Opening it was stopped."
             yield self._runner.page(visitor)
 
     def rename(self, visitor_id: object, entry_id: object, title: object) -> Patch:

@@ -95,12 +95,12 @@ def conversation_tools(workspace: Workspace) -> Patch:
 
 def controls(workspace: Workspace) -> Patch:
     """The buttons and fields that are there, and those that can be used."""
-    phase, problem = workspace.phase, workspace.problem
+    phase = workspace.phase
     is_busy = phase in _AT_WORK or workspace.is_waiting
     is_asked = workspace.asked.waiting is not None
     has_read = phase in _CAN_ASK
     return {
-        "problem": {"text": problem.text if problem else ""},
+        "problem": {"text": workspace.problem},
         "password_box": gr.update(visible=workspace.locked is not None),
         "file": gr.update(visible=phase is not Phase.OPENING),
         "sample": gr.update(visible=workspace.document is None and not is_busy),

@@ -33,7 +33,7 @@ from ondevice.serving.models import Models
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.together import members
 from ondevice.serving.visitor import Visitor
-from ondevice.serving.workspace import Problem, Workspace
+from ondevice.serving.workspace import Workspace
 from ondevice.ui import render
 from ondevice.ui.chat import conversation
 from ondevice.ui.documents_list import documents_list
@@ -44,11 +44,11 @@ from ondevice.ui.render import Patch
 from ondevice.ui.scan_render import scan_panel
 from ondevice.ui.throttle import Throttle
 
-_EXPIRED = Problem(
+_EXPIRED = (
     "This page was idle for too long, or the app was started again: its documents were dropped. "
     "Please choose them again."
 )
-_AWAY = Problem(
+_AWAY = (
     "This page was idle for too long, or the app was started again. Its documents were kept: load the page again, and "
     "they are opened."
 )
@@ -119,19 +119,19 @@ class Runner:
     def not_shown(self, visitor: Visitor) -> Patch:
         """The page as it is now, for one that meant something else: nothing was done."""
         problem = visitor.current.problem
-        text = problem.text if problem is not None and problem in (_EXPIRED, _AWAY) else _NOT_SHOWN
+        text = problem if problem in (_EXPIRED, _AWAY) else _NOT_SHOWN
         return self.page(visitor) | {"problem": {"text": text}, "toast": text}
 
     def expiry(self, visitor: Visitor) -> list[str]:
         """The problem to show when a document is opened on a page that has lost all it had."""
-        return [_EXPIRED.text] if visitor.current.problem is _EXPIRED else []
+        return [_EXPIRED] if visitor.current.problem == _EXPIRED else []
 
     def failed(self, visitor: Visitor, problems: list[str]) -> Patch:
         """Patch of the last failure, if there is one."""
         if not problems:
             return {}
         text = "\n".join(problems)
-        visitor.current.problem = Problem(text)
+        visitor.current.problem = text
         return self.page(visitor) | {"toast": text}
 
     @contextmanager

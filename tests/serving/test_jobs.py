@@ -38,7 +38,7 @@ from ondevice.serving.uploads import Uploads
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.engine import Engine
 from tests.builders.documents import encrypt, make_pdf, show
-from tests.builders.screens import CONFIG, TEXT, tiny_engine
+from tests.builders.screens import CONFIG, TEXT, tiny_engine, uploaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -64,7 +64,7 @@ class House:
 
     def open(self, path: Path, password: str = "", *, keeps_file: bool = False) -> list[JobEvent]:
         self.workspace = self.visitor.new(path.name)
-        upload = self.uploads.copy(path, path.name)
+        upload = uploaded(self.uploads, path)
         return list(self.jobs.open(self.claimed(), upload, password, keeps_file=keeps_file))
 
 
@@ -134,7 +134,7 @@ def test_opening_can_be_stopped(house: House, tmp_path: Path) -> None:
     pdf = make_pdf(tmp_path / "two.pdf", show("One."), show("Two."))
     house.workspace = house.visitor.new("two.pdf")
     ends = []
-    for event in house.jobs.open(house.claimed(), house.uploads.copy(pdf, "two.pdf")):
+    for event in house.jobs.open(house.claimed(), uploaded(house.uploads, pdf)):
         ends.append(event)
         if isinstance(event, PagesExtracted):
             house.workspace.request_stop()
