@@ -65,9 +65,8 @@ class Provenance:
 
     def moved_to(self, context: Context) -> Provenance:
         """The same settled tokens, with what was read since the last distillation."""
-        return replace(
-            self, num_positions=context.num_positions, depths=context.depths.state, in_host=_host_span(context)
-        )
+        depths, in_host = context.depths.state, _host_span(context)
+        return replace(self, num_positions=context.num_positions, depths=depths, in_host=in_host)
 
     def answering(self, context: Context) -> Provenance:
         """The pot while an answer is written: what came back for it is held, and what was put aside is not."""
@@ -215,10 +214,8 @@ def _slots(
     layer of the pot; the origin of others is negative."""
     shape, most = pot.shape, max(counts)
     by_head = (shape.num_layers // shape.pot_layers_per_layer, shape.pot_layers_per_layer * shape.num_kv_heads)
-    origin, importance, novelty = (
-        buffer[:, 0, :, :most].cpu().numpy().reshape(*by_head, most).copy()
-        for buffer in (pot.origin, pot.importance, pot.novelty)
-    )
+    buffers = (buffer[:, 0, :, :most].cpu().numpy() for buffer in (pot.origin, pot.importance, pot.novelty))
+    origin, importance, novelty = (buffer.reshape(*by_head, most).copy() for buffer in buffers)
     num_used = np.repeat(counts, shape.num_kv_heads).reshape(by_head)
     origin[np.arange(most) >= num_used[..., None]] = -1
     return origin, importance, novelty
