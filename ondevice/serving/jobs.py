@@ -204,7 +204,7 @@ class Jobs:
         # Settings that cannot work must not cost the old pot, which has to go before there is room for the new one.
         plan = sized(self.engine.plan(config), num_tokens, self.free_memory(self.engine.loaded.device))
         others = self.registry.others(workspace)
-        require_room(plan, num_tokens, others, going=workspace, free_memory=self.free_memory)
+        require_room(plan, num_tokens, others, self.free_memory, going=workspace)
         workspace.drop_pot()
         free_device_memory()
         workspace.session = session = self.engine.session(plan)

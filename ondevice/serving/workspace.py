@@ -195,7 +195,8 @@ class Workspace:
     @property
     def tier_bytes(self) -> int:
         """The most memory that the host tier comes to take; 0 where there is none, or where it lies in files."""
-        host = self.session.context.host if self.session is not None else None
+        session = self.session
+        host = session.context.host if session is not None else None
         return host.most_bytes if host is not None else 0
 
     @property

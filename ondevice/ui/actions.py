@@ -150,8 +150,7 @@ class Actions:
     ) -> Generator[Patch, None, list[str]]:
         """Open a file in a workspace of its own, which vanishes if that fails; returns why it failed.
 
-        Args:
-            password: of a locked file, which has waited there; None: the file is new.
+        A locked file, which has waited there, has a `password`; a new one has None.
         """
         before = visitor.current
         visitor.look_at(workspace)

@@ -28,6 +28,7 @@ from ondevice.events import (
     TokensRead,
 )
 from ondevice.library.library import Library
+from ondevice.machine.memory import free_memory_bytes
 from ondevice.model import decoder as decoding
 from ondevice.serving.job_events import Failed, JobEvent, Opened, QuestionFailed, Saved, Stopped, Waiting, Working
 from ondevice.serving.jobs import Jobs
@@ -348,10 +349,10 @@ def test_file_caches_of_a_board_with_shared_memory_count_as_free(monkeypatch: py
         board = SimpleNamespace(is_integrated=is_integrated)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device=None, board=board: board)
         if is_integrated:
-            require_room(engine.plan(CONFIG), len(TEXT), [])
+            require_room(engine.plan(CONFIG), len(TEXT), [], free_memory_bytes)
         else:
             with pytest.raises(PotError, match="The pot would take"):
-                require_room(engine.plan(CONFIG), len(TEXT), [])
+                require_room(engine.plan(CONFIG), len(TEXT), [], free_memory_bytes)
 
 
 @pytest.mark.parametrize("is_integrated", [True, False])
