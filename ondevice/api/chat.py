@@ -124,9 +124,8 @@ class Completion:
         """As one object; `ondevice` holds what the answer rests on."""
         message = {"role": "assistant", "content": finished.text}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _reason(finished)}
-        return self._shell("chat.completion", [choice]) | {
-            "usage": self._usage(finished), "ondevice": _evidence(finished)
-        }  # fmt: skip
+        told = {"usage": self._usage(finished), "ondevice": _evidence(finished)}
+        return self._shell("chat.completion", [choice]) | told
 
     def events(self, event: JobEvent) -> bytes:
         """As a stream of server-sent events: what one event of the job adds to it."""

@@ -9,24 +9,23 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Sequence
+from typing import TypeVar
 
 from ondevice.api.failures import ApiError
 from ondevice.errors import OndeviceError, PotError
 from ondevice.events import AnswerFinished
 from ondevice.library.library import Entry
-from ondevice.serving.job_events import Failed, JobEvent, Opened, Saved
+from ondevice.serving.job_events import Failed, Opened, Saved
 from ondevice.serving.jobs import Job, Jobs
 from ondevice.serving.together import Member, lay_together
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Workspace
 
+_T = TypeVar("_T")
+
 
 class Documents:
-    """Documents that programs have opened.
-
-    Args:
-        jobs: what can be done with a document.
-    """
+    """Documents that programs have opened; `jobs` is what can be done with one."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
@@ -70,8 +69,8 @@ class Documents:
             if workspace.is_away:  # it was open before a restart
                 claim(workspace)
                 self.restore_workspace(workspace)
-            members.append(Member.of(workspace))
-        members += (Member.of(self._jobs.library.find(one)) for one in dict.fromkeys(entries))
+            members.append(workspace)
+        members += map(self._jobs.library.find, dict.fromkeys(entries))
         visitor = self._visitor() or self._create()
         workspace = visitor.new_collection()
         try:
@@ -95,7 +94,7 @@ class Documents:
             ApiError: it was stopped.
         """
         try:
-            _end_of(job)
+            _end_of(job, object)
         finally:
             is_gone = workspace.document is None or workspace.stop.is_set()
             if is_gone:  # no client knows its id
@@ -109,8 +108,7 @@ class Documents:
         Raises:
             PotError, PotMismatch: as `Keeping.find` and `Keeping.open`; or it was stopped before its turn.
         """
-        if not isinstance(_end_of(self._jobs.restore_workspace(workspace)), Opened):
-            raise PotError("It was stopped while it stood in line", fix="Try again.")
+        _end_of(self._jobs.restore_workspace(workspace), Opened)
 
     def save(self, workspace: Workspace) -> Entry:
         """Keep the document of a claimed workspace in the library.
@@ -118,10 +116,7 @@ class Documents:
         Raises:
             PotError, LibraryError: as `Library.save`; or it was stopped before its turn.
         """
-        end = _end_of(self._jobs.save(workspace))
-        if not isinstance(end, Saved):
-            raise PotError("It was stopped while it stood in line", fix="Try again.")
-        return end.entry
+        return _end_of(self._jobs.save(workspace), Saved).entry
 
     def _visitor(self) -> Visitor | None:
         """The visitor, with what is kept of its documents; None: it has none."""
@@ -151,22 +146,17 @@ def claim(workspace: Workspace) -> None:
 
 
 def answer_of(job: Job) -> AnswerFinished:
-    """Go through a job that answers a question.
-
-    Raises:
-        PotError: it was not answered to its end.
-    """
-    end = _end_of(job)
-    if not isinstance(end, AnswerFinished):
-        raise PotError("The question was not answered to the end", fix="Ask again.")
-    return end
+    """Go through a job that answers a question; raises PotError where it was not answered to its end."""
+    return _end_of(job, AnswerFinished, "The question was not answered to the end", "Ask again.")
 
 
-def _end_of(job: Job) -> JobEvent:
-    """Go through a job; its last event, which is no failure: that is raised."""
+def _end_of(
+    job: Job, kind: type[_T], what: str = "It was stopped while it stood in line", fix: str = "Try again."
+) -> _T:
+    """Go through a job; its last event, of that kind. Raises its failure, or PotError where it ends otherwise."""
     end = deque(job, maxlen=1)[0]
-    if not isinstance(end, Failed):
-        return end
-    if isinstance(end.error, OndeviceError):
-        raise end.error
-    raise ApiError(500, "internal", end.text)
+    if isinstance(end, Failed):
+        raise end.error if isinstance(end.error, OndeviceError) else ApiError(500, "internal", end.text)
+    if not isinstance(end, kind):
+        raise PotError(what, fix=fix)
+    return end

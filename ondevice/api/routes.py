@@ -78,10 +78,7 @@ class Api:
             ("POST", f"{entry}/rename", self._rename),
             ("DELETE", entry, self._delete),
         ]
-        openai: list[tuple[str, str, Endpoint]] = [
-            ("GET", "/models", self._models),
-            ("POST", "/chat/completions", self._complete),
-        ]
+        openai = [("GET", "/models", self._models), ("POST", "/chat/completions", self._complete)]
         return [
             Route(PREFIX + path, self._guarded(call, error_as), methods=[method])
             for calls, error_as in ((table, error_json), (openai, openai_error))
@@ -122,15 +119,9 @@ class Api:
 
     async def _health(self, request: Request) -> Response:
         loaded = self._jobs.engine.loaded
-        return JSONResponse(
-            {
-                "status": "ok" if loaded.tokenizer else "loading",
-                "model": loaded.name,
-                "device": loaded.device.type,
-                "dtype": str(loaded.dtype).removeprefix("torch."),
-                "max_file_bytes": self._uploads.max_bytes,
-            }
-        )
+        model = {"model": loaded.name, "device": loaded.device.type, "dtype": str(loaded.dtype).removeprefix("torch.")}
+        status = "ok" if loaded.tokenizer else "loading"
+        return JSONResponse({"status": status} | model | {"max_file_bytes": self._uploads.max_bytes})
 
     async def _documents(self, request: Request) -> Response:
         return JSONResponse({"documents": [_card(workspace) for workspace in self._opened.all()]})
@@ -239,11 +230,9 @@ class Api:
         session_of(workspace)  # before it is claimed
         claim(workspace)
         options = body.get("stream_options")
-        completion = Completion(
-            str(body["model"]),
-            len(self._jobs.engine.loaded.tokenizer.encode(asked.question)[0]),
-            includes_usage=isinstance(options, dict) and bool(options.get("include_usage")),
-        )
+        num_asked = len(self._jobs.engine.loaded.tokenizer.encode(asked.question)[0])
+        has_usage = isinstance(options, dict) and bool(options.get("include_usage"))
+        completion = Completion(str(body["model"]), num_asked, includes_usage=has_usage)
         job = self._jobs.ask(workspace, asked)
         if body.get("stream"):
             return stream(job, workspace.request_stop, completion.events, "text/event-stream")
@@ -258,9 +247,8 @@ class Api:
         try:
             entry = await run_in_threadpool(self._jobs.library.find, model)
         except NotInLibrary as error:
-            raise ApiError(
-                404, "model_not_found", "There is no such document", "`GET /v1/models` lists them."
-            ) from error
+            fix = "`GET /v1/models` lists them."
+            raise ApiError(404, "model_not_found", "There is no such document", fix) from error
         workspace = self._new_workspace(entry.title)
         await self._go(request, workspace, self._jobs.reopen(workspace, entry))
         self._from_library[entry.id] = workspace.id
@@ -320,11 +308,7 @@ class Api:
 
 
 def question_of(body: dict[str, Any]) -> str:
-    """The question of a body, taken out of it.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The question of a body, taken out of it; raises ConfigError where there is none."""
     question = body.pop("question", None)
     if not isinstance(question, str) or not question.strip():
         raise ConfigError("There is no question", fix="Send it as a text, in `question`.")
@@ -347,10 +331,7 @@ def _card(workspace: Workspace) -> dict[str, Any]:
         return card
     missing = [page for page in document.pages if page.problem_code]
     return card | {
-        "kind": document.kind,
-        "unit": document.unit,
-        "num_pages": document.num_pages,
-        "size_bytes": document.size_bytes,
+        **{name: getattr(document, name) for name in ("kind", "unit", "num_pages", "size_bytes")},
         "num_tokens": workspace.num_tokens,
         "num_read": session.context.num_read if session is not None else 0,
         "pot_bytes": workspace.pot_bytes,

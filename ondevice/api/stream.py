@@ -27,15 +27,18 @@ _POLL_SECONDS = 0.25
 
 def event_json(event: JobEvent) -> dict[str, Any]:
     """An event: its name in `event`, and its fields but for the large arrays."""
-    if isinstance(event, Failed):  # the status of the response has long been sent
-        return {"event": "error", "error": error_json(event.error, event.text)}
-    if isinstance(event, QuestionFailed):
-        return {"event": event_name(type(event)), "text": error_text(event.error, event.text)}
-    if isinstance(event, ScanFinished):
-        return {"event": event_name(type(event)), **event.report}
-    if isinstance(event, AnswerFinished):
-        return {"event": event_name(type(event)), **event.to_json(), "ledger": event.ledger.to_dict()}
-    return {"event": event_name(type(event)), **_fields(event)}
+    match event:
+        case Failed():  # the status of the response has long been sent
+            return {"event": "error", "error": error_json(event.error, event.text)}
+        case QuestionFailed():
+            told: dict[str, Any] = {"text": error_text(event.error, event.text)}
+        case ScanFinished():
+            told = event.report
+        case AnswerFinished():
+            told = event.to_json() | {"ledger": event.ledger.to_dict()}
+        case _:
+            told = _fields(event)
+    return {"event": event_name(type(event))} | told
 
 
 def event_name(kind: type) -> str:

@@ -225,10 +225,8 @@ class Tools:
 
     def library(self) -> dict[str, Any]:
         """The documents that were read and saved on this machine."""
-        loaded = self._jobs.engine.loaded
-        return {
-            "entries": [_entry(entry) | {"problem": entry.misfit(loaded)} for entry in self._jobs.library.entries()]
-        }
+        loaded, entries = self._jobs.engine.loaded, self._jobs.library.entries()
+        return {"entries": [_entry(entry) | {"problem": entry.misfit(loaded)} for entry in entries]}
 
     def _taken(self, path: str, text: str) -> Upload:
         """A private copy of a file, or of a text as a file."""
@@ -285,18 +283,14 @@ class Tools:
         return workspace.tokens
 
     def _card(self, workspace: Workspace) -> dict[str, Any]:
-        telemetry = workspace.telemetry
         card: dict[str, Any] = {"id": workspace.id, "name": workspace.name, "state": workspace.phase.value}
         if workspace.document is not None:
-            card |= {
-                "num_pages": workspace.document.num_pages,
-                "num_tokens": workspace.num_tokens,
-                "num_read": telemetry.num_passed,
-            }
+            card |= {"num_pages": workspace.document.num_pages, "num_tokens": workspace.num_tokens}
+            card["num_read"] = workspace.telemetry.num_passed
         if workspace.seconds_left and not workspace.idle.is_set():
             card["seconds_left"] = round(workspace.seconds_left)
-        if workspace.problem is not None:
-            card["problem"] = workspace.problem.text
+        if workspace.problem:
+            card["problem"] = workspace.problem
         return card
 
 
@@ -316,18 +310,15 @@ def _to_its_end(job: Job) -> dict[str, Any]:
 
 def _answer(workspace: Workspace) -> dict[str, Any]:
     """The last answer, with its passages; those of a collection name their document."""
-    exchange, is_collection = workspace.exchanges[-1], workspace.is_collection
+    exchange = workspace.exchanges[-1]
+    pages = [workspace.place(one.page) if workspace.is_collection else one.page for one in exchange.sources]
     return {
         "answer": exchange.text,
         "not_in_document": exchange.unfounded,
         "document_says": [one.text for one in exchange.citations if not one.agrees],
         "passages": [
-            {
-                "page": workspace.place(source.page) if is_collection else source.page,
-                "text": source.text,
-                "share_of_extra_attention": round(source.share, 3),
-            }
-            for source in exchange.sources
+            {"page": page, "text": source.text, "share_of_extra_attention": round(source.share, 3)}
+            for page, source in zip(pages, exchange.sources, strict=True)
         ],
         "note": exchange.note or "Attention is no proof: check what matters in the document.",
         "account": exchange.account,

@@ -7,6 +7,7 @@ so that `--help` is instant. Other packages that are installed may add commands 
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Annotated, Any
@@ -57,10 +58,8 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in _ELSEWHERE and args[0] not in self.commands:
-            ctx.fail(
-                f"`{args[0]}` belongs to another distribution, which is not installed. "
-                f"In a checkout: pip install {_ELSEWHERE[args[0]]}"
-            )
+            what = f"`{args[0]}` belongs to another distribution, which is not installed"
+            ctx.fail(f"{what}. In a checkout: pip install {_ELSEWHERE[args[0]]}")
         return super().resolve_command(ctx, args)
 
 
@@ -71,10 +70,8 @@ def today(name: str) -> str:
         BadParameter: there is no such option any more.
     """
     if name in _GONE:
-        raise typer.BadParameter(
-            f"--{name} no longer exists: no measurement shows a gain by it. Leave it out; "
-            "--preset paper-... has the settings that a method was published with."
-        )
+        fix = "Leave it out; --preset paper-... has the settings that a method was published with."
+        raise typer.BadParameter(f"--{name} no longer exists: no measurement shows a gain by it. {fix}")
     if name not in _RENAMED:
         return name
     typer.echo(f"`{name}` is now `{_RENAMED[name]}`.", err=True)
@@ -101,8 +98,7 @@ def show_version(wanted: bool) -> None:
 @app.callback()
 def about(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=show_version, is_eager=True, help="Print the version."),
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Read documents of any length through a fixed amount of memory, and ask about them."""
@@ -110,12 +106,9 @@ def about(
     gc.set_threshold(10_000)  # imports make millions of objects, none of them rubbish
 
 
-app.command("app")(takes_options(start_app))
-app.command("ask")(takes_options(ask))
-app.command("collection")(takes_options(collection))
-app.command("scan")(takes_options(scan))
-app.command("mcp")(takes_options(mcp))
-app.command("calibrate")(takes_options(calibrate))
+_WITH_OPTIONS: tuple[Callable[..., None], ...] = (start_app, ask, collection, scan, mcp, calibrate, plan)
+for command in _WITH_OPTIONS:
+    app.command()(takes_options(command))
 models = typer.Typer(help="Models of the catalogue, and which are on this machine.", no_args_is_help=True)
 app.add_typer(models, name="models")
 models.command("list")(list_models)
@@ -125,5 +118,4 @@ saved = typer.Typer(help="Documents that the app has saved.", no_args_is_help=Tr
 app.add_typer(saved, name="library")
 saved.command("list")(list_entries)
 saved.command("delete")(delete_entry)
-app.command("plan")(takes_options(plan))
-app.command("doctor")(doctor)
+app.command()(doctor)

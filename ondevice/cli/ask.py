@@ -184,9 +184,8 @@ def _open_saved(
     seconds["ingest_seconds"] = 0.0
     with _timed(seconds, "reopen_seconds"):
         session = load_session(engine, path)
-    say(
-        f"Opened {path.name}, with the settings it was read with: {session.context.num_read:,} tokens, none read again."
-    )
+    opened = f"Opened {path.name}, with the settings it was read with"
+    say(f"{opened}: {session.context.num_read:,} tokens, none read again.")
     return session
 
 
@@ -231,8 +230,7 @@ def _converse(
 ) -> list[AnswerFinished]:
     """Answer the questions of the command line, then those typed; a typed one may fail or be stopped by itself.
 
-    Args:
-        early: answers from before reading. One whose passages are the same afterwards is not written again.
+    Of the `early` answers, from before reading, one whose passages are the same afterwards is not written again.
     """
     from ondevice import words
     from ondevice.cli.conversation import answer
@@ -241,10 +239,8 @@ def _converse(
     finished: list[AnswerFinished] = []
 
     def history() -> list[Turn]:
-        known = (one for one in finished if remembers)
-        return [
-            Turn(one.question, one.text) for one in known if is_worth_remembering(one.text, one.ledger.tokens_unread)
-        ]
+        known = (one for one in finished if remembers and is_worth_remembering(one.text, one.ledger.tokens_unread))
+        return [Turn(one.question, one.text) for one in known]
 
     for question in given:
         before = early.get(question)

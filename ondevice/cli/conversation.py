@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _TERMINAL = "/dev/tty"
 _GOODBYES = ("exit", "quit", "bye")
+Place = Callable[[int], str]  # the name of a page
 
 
 def read_document(session: Session, document: Document, display: ProgressDisplay, keeper: Keeper) -> None:
@@ -58,11 +59,7 @@ def read_document(session: Session, document: Document, display: ProgressDisplay
 
 
 def open_session(session: Session, document: Document, display: ProgressDisplay) -> None:
-    """Tokenise a document for a new session, or show where an opened one stands.
-
-    Raises:
-        Interrupted: by Ctrl-C.
-    """
+    """Tokenise a document for a new session, or show where an opened one stands; Ctrl-C raises Interrupted."""
     context, telemetry = session.context, display.telemetry
     try:
         for event in () if context.is_open else session.open(document):
@@ -92,11 +89,7 @@ def reading_line(telemetry: Telemetry, num_before: int = 0) -> str:
 
 
 def answer(
-    session: Session,
-    question: str,
-    display: ProgressDisplay,
-    history: Sequence[Turn] = (),
-    place: Callable[[int], str] | None = None,
+    session: Session, question: str, display: ProgressDisplay, history: Sequence[Turn] = (), place: Place | None = None
 ) -> AnswerFinished:
     """Stream the answer to standard output, its sources and its account to standard error.
 
@@ -124,14 +117,12 @@ def answer(
     if finished.history.num_forgotten or finished.history.is_shortened:
         say("Raise --reserve to keep more of the conversation.")
     if not finished.text.strip() and finished.stop_reason != "cancelled":
-        fix = (
-            "Ask in other words. If no question is answered, its weights may be damaged: `ondevice models fetch MODEL`."
-        )
-        raise ModelError("The model gave an empty answer", fix=fix)
+        fix = "If no question is answered, its weights may be damaged: `ondevice models fetch MODEL`."
+        raise ModelError("The model gave an empty answer", fix=f"Ask in other words. {fix}")
     return finished
 
 
-def source_lines(answer: AnswerFinished, place: Callable[[int], str]) -> Iterable[str]:
+def source_lines(answer: AnswerFinished, place: Place) -> Iterable[str]:
     """Lines of the passages that the answer attended to; `place` says what a page is called."""
     if not answer.sources.passages:
         return

@@ -30,11 +30,7 @@ class Finding:
 
 
 def gpu_findings(found: Graphics, *, is_usable: bool) -> Iterator[Finding]:
-    """Findings on a GPU; none where there is none.
-
-    Args:
-        is_usable: whether torch can compute on it.
-    """
+    """Findings on a GPU, on which torch can compute where it `is_usable`; none where there is none."""
     if is_usable:
         yield _match(found)
         yield from _compiler()

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 class Keeper:
-    """Keeps one reading.
-
-    Args:
-        is_on: False: nothing is kept or taken up, and what was kept of this document goes.
-    """
+    """Keeps one reading. Where not `is_on` nothing is kept or taken up, and what was kept of this document goes."""
 
     def __init__(self, engine: Engine, document: Document, *, is_on: bool = True) -> None:
         from ondevice.session.checkpoints import Checkpoints, Pace

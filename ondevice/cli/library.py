@@ -26,15 +26,9 @@ def list_entries(
         entries = library.entries()
         table = Table("id", "name", "tokens", "model", "on disk", "saved", box=None)
         for entry in entries:
-            texts = (
-                entry.id[:_ID_LETTERS],
-                printable(entry.title),
-                f"{entry.num_tokens:,}",
-                printable(entry.model),
-                words.size(entry.size_bytes),
-                printable(entry.problem or entry.saved),
-            )
-            table.add_row(*map(Text, texts))
+            about = entry.id[:_ID_LETTERS], entry.title, f"{entry.num_tokens:,}", entry.model
+            texts = *about, words.size(entry.size_bytes), entry.problem or entry.saved
+            table.add_row(*map(Text, map(printable, texts)))
         if entries:
             out().print(table)
             total = words.size(library.size_bytes())

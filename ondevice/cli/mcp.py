@@ -98,19 +98,8 @@ def folders_of(roots: Sequence[Path] | None) -> list[Path]:
 
 def server_of(tools: Tools, server: MCPServer) -> MCPServer:
     """A server with the tools, whose descriptions are the first paragraphs of their own."""
-    offered = (
-        tools.open,
-        tools.status,
-        tools.ask,
-        tools.passages,
-        tools.read_pages,
-        tools.headings,
-        tools.find,
-        tools.collect,
-        tools.scan,
-        tools.library,
-    )
-    for tool in offered:
+    parts = tools.passages, tools.read_pages, tools.headings, tools.find
+    for tool in (tools.open, tools.status, tools.ask, *parts, tools.collect, tools.scan, tools.library):
         server.add_tool(_told(tool), description=(inspect.getdoc(tool) or "").partition("\n\n")[0])
     return server
 

@@ -35,20 +35,9 @@ def list_models(as_json: AsJson = False) -> None:
             marks = filter(None, (where, "auto" if row is best else "", "" if row.was_run else "not run by us"))
             texts = row.name, row.licence, words.count(row.window), words.size(row.fetch_bytes), ", ".join(marks)
             table.add_row(*map(Text, texts))
-            rows.append(
-                {
-                    "name": row.name,
-                    "title": row.title,
-                    "family": row.family,
-                    "licence": row.licence,
-                    "window": row.window,
-                    "bytes": row.fetch_bytes,
-                    "sha256": row.sha256,
-                    "path": str(path) if path is not None else None,
-                    "is_best_here": row is best,
-                    "was_run": row.was_run,
-                }
-            )
+            facts = {name: getattr(row, name) for name in ("name", "title", "family", "licence", "window")}
+            facts |= {"bytes": row.fetch_bytes, "sha256": row.sha256, "path": str(path) if path is not None else None}
+            rows.append(facts | {"is_best_here": row is best, "was_run": row.was_run})
         out().print(table)
         say("Not run by us: its family is tested here with small weights, the model itself never was.")
         if as_json:
@@ -74,8 +63,7 @@ def fetch(
 
 
 def remove(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of the list.")],
-    as_json: AsJson = False,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of the list.")], as_json: AsJson = False
 ) -> None:
     """Delete a model from this machine; it can be fetched again."""
     with errors_shown(as_json):

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from ondevice.cli.progress import ProgressDisplay
-from ondevice.documents import Document, extract, read_stream
+from ondevice.documents import Document, extract, read_stream, watched
 from ondevice.errors import ConfigError, PasswordRequired, WrongPassword
 
 STREAM = "-"
@@ -29,10 +29,8 @@ def open_document(name: str, password_stdin: bool, display: ProgressDisplay) -> 
         if password_stdin:
             raise ConfigError("--password-stdin needs a file", fix="Standard input holds the document itself.")
         return read_stream(sys.stdin.buffer)
-    if password_stdin:
-        return _extract(name, sys.stdin.readline().rstrip("\r\n"), display)
     try:
-        return _extract(name, None, display)
+        return _extract(name, sys.stdin.readline().rstrip("\r\n") if password_stdin else None, display)
     except PasswordRequired as error:
         display.clear()
         if not sys.stdin.isatty():
@@ -54,12 +52,4 @@ def _ask_for_password(name: str, display: ProgressDisplay) -> Document:
 
 
 def _extract(name: str, password: str | None, display: ProgressDisplay) -> Document:
-    steps = extract(name, password=password)
-    try:
-        while True:
-            display.apply(next(steps))
-    except StopIteration as stop:
-        document: Document = stop.value
-        return document
-    finally:
-        steps.close()  # kills the parser when we are interrupted
+    return watched(extract(name, password=password), display.apply)

@@ -10,20 +10,9 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from ondevice.config import (
-    ANSWERING,
-    FIELDS,
-    READING,
-    ConversationConfig,
-    EngineConfig,
-    GenerationConfig,
-    Setting,
-    option_name,
-    settings_of,
-    settled,
-    value_of,
-    with_values,
-)
+from ondevice.config import ConversationConfig, GenerationConfig, settled
+from ondevice.config.engine import ANSWERING, FIELDS, READING, EngineConfig, option_name
+from ondevice.config.setting import Setting, settings_of, value_of, with_values
 from ondevice.errors import ConfigError, named
 
 # What every measuring command takes.
@@ -55,11 +44,7 @@ class Options:
         return self.given.get(name, _typed(self.settings[name]))
 
     def values(self) -> dict[str, Any]:
-        """The values of the settings that were given, by path.
-
-        Raises:
-            ConfigError: a text is no such value.
-        """
+        """The values of the settings that were given, by path; raises ConfigError where a text is no such value."""
         chosen = ((self.settings[name], value) for name, value in self.given.items())
         return {one.path: one.take(_read(one, value)) for one, value in chosen}
 
@@ -86,10 +71,8 @@ class PotOptions(Options, of=READING):
         given = {path: value for path, value in answers.items() if value != FIELDS[path].default} | values
         for path, value in settled(values).items():
             if given.get(path, value) != value:
-                raise ConfigError(
-                    f"{{{path}}} is {given[path]}, and with {{pot.preset}} {values['pot.preset']} it is {value}",
-                    fix=f"Leave out one of the two, {{{path}}} or {{pot.preset}}.",
-                )
+                what = f"{{{path}}} is {given[path]}, and with {{pot.preset}} {values['pot.preset']} it is {value}"
+                raise ConfigError(what, fix=f"Leave out one of the two, {{{path}}} or {{pot.preset}}.")
         if question and "catalyst" not in self.given:
             values |= {"pot.catalyst": "question", "pot.catalyst_text": question}
         return with_values(base, settled(values))
@@ -151,21 +134,15 @@ def _is_given(context: typer.Context, option: str) -> bool:
 
 def _option(one: Setting) -> Any:
     """The option of a setting, as Typer takes it: `Annotated[type, typer.Option(...)]`."""
-    metavar, help, is_hidden = one.metavar, named(one.doc, option_name), one.path not in _IN_HELP
+    metavar, help = one.metavar, named(one.doc, option_name)
     if one.is_size:
         metavar, help = f"SIZE|{one.zero}" if one.zero else "SIZE", f"{help} A size such as 500MB or 2GB."
     elif one.zero:
         metavar = f"INTEGER|{one.zero}"
     elif one.among is not None and not metavar:
         metavar = f"<{'|'.join(one.offered)}>"
-    option = typer.Option(
-        one.option,
-        help=help,
-        rich_help_panel=one.panel,
-        metavar=metavar,
-        show_default=one.unset or True,
-        hidden=is_hidden,
-    )
+    shown: dict[str, Any] = {"show_default": one.unset or True, "hidden": one.path not in _IN_HELP}
+    option = typer.Option(one.option, help=help, rich_help_panel=one.panel, metavar=metavar, **shown)
     return Annotated[str if one.is_size or one.zero else one.kind, option]
 
 

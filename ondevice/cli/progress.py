@@ -13,17 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from ondevice import words
+from ondevice import events, words
 from ondevice.cli.terminal import printable, say
-from ondevice.events import (
-    DocumentOpened,
-    Event,
-    HeadsMeasured,
-    PagesExtracted,
-    PotDistilled,
-    TextTokenized,
-    TokensRead,
-)
+from ondevice.events import Event
 from ondevice.telemetry.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -66,15 +58,15 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         telemetry = self.telemetry
         telemetry.apply(event)
         match event:
-            case PagesExtracted(done, total):
+            case events.PagesExtracted(done, total):
                 self.stage("Extracting", _share(done, total), _counted(done, total, "pages"))
-            case TextTokenized(done, total, num_tokens):
+            case events.TextTokenized(done, total, num_tokens):
                 self.stage("Tokenizing", _share(done, total), words.plural(num_tokens, "token"))
-            case HeadsMeasured():
+            case events.HeadsMeasured():
                 self.stage("Measuring what each head of the model needs, once", None)
-            case TokensRead() | PotDistilled():
+            case events.TokensRead() | events.PotDistilled():
                 self.stage("Reading", _share(telemetry.num_passed, telemetry.num_total), reading_detail(telemetry))
-            case DocumentOpened():
+            case events.DocumentOpened():
                 self.stage(f"Opening {event.name}", None)
 
     def clear(self) -> None:
@@ -87,11 +79,8 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
     def _show_bar(self, stage: str, fraction: float | None, detail: str) -> None:
         stage, detail = printable(stage), printable(detail)
         if self._bar is None:
-            columns = (
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=24),
-                TextColumn("{task.fields[detail]}", markup=False),
-            )
+            texts = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[detail]}")]
+            columns = texts[0], BarColumn(bar_width=24), texts[1]
             self._bar = Progress(*columns, console=self._console, transient=True, refresh_per_second=5)
             self._task = self._bar.add_task(stage, total=None, detail=detail)
             self._bar.start()

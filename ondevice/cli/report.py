@@ -9,18 +9,17 @@ import torch
 
 from ondevice.machine.facts import versions
 from ondevice.machine.process import peak_rss_bytes
+from ondevice.serving.account import holdings
 
 if TYPE_CHECKING:
     from ondevice.events import AnswerFinished
     from ondevice.session.session import Session
     from ondevice.telemetry.telemetry import Telemetry
+    from ondevice.words import Holdings
 
 
 def report(
-    session: Session,
-    answers: Sequence[AnswerFinished],
-    telemetry: Telemetry,
-    seconds: Mapping[str, float],
+    session: Session, answers: Sequence[AnswerFinished], telemetry: Telemetry, seconds: Mapping[str, float]
 ) -> dict[str, Any]:
     """The document. `answer` holds the text of one answer, `answers` those of several, in order.
 
@@ -41,7 +40,7 @@ def report(
             "ttft_seconds": answers[0].ttft_seconds if answers else None,
             "decode_tokens_per_second": _speed(answers),
         },
-        "memory": _memory(session, answers),
+        "memory": _memory(session, answers, holdings(session, telemetry)),
         "config": session.context.config.to_dict(),
         "versions": versions(),
     }
@@ -54,13 +53,11 @@ def _speed(answers: Sequence[AnswerFinished]) -> float | None:
     return sum(answer.num_tokens - 1 for answer in timed) / seconds if timed else None
 
 
-def _memory(session: Session, answers: Sequence[AnswerFinished]) -> dict[str, int]:
+def _memory(session: Session, answers: Sequence[AnswerFinished], held: Holdings) -> dict[str, int]:
     memory = {
-        "pot_bytes": session.context.pot.nbytes if session.context.has_pot else 0,
-        "speculator_bytes": session.context.speculator_bytes,
-        "host_tier_bytes": session.context.host_bytes,
-        "host_tier_most_bytes": 0 if session.context.host is None else session.context.host.most_bytes,
-        "limit_bytes": session.plan.limit_bytes,  # of all of these
+        **{name: getattr(held, name) for name in ("pot_bytes", "speculator_bytes", "limit_bytes")},  # the last: of all
+        "host_tier_bytes": held.tier_bytes,
+        "host_tier_most_bytes": held.tier_most_bytes,
         "undo_bytes": max((answer.undo_bytes for answer in answers), default=0),  # gone again after each answer
         "peak_rss_bytes": peak_rss_bytes(),
     }

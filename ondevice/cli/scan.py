@@ -70,11 +70,8 @@ def _require_file(name: str) -> None:
     if name == STREAM:
         raise ConfigError("A stream cannot be scanned: its text is not kept", fix="Save it to a file, and name that.")
     if name.endswith(SAVED):
-        raise ConfigError(
-            "A scan reads a document, and a saved pot holds what was kept of one",
-            where=Path(name).name,
-            fix="Name the document itself.",
-        )
+        what = "A scan reads a document, and a saved pot holds what was kept of one"
+        raise ConfigError(what, where=Path(name).name, fix="Name the document itself.")
 
 
 def _run(one: Scan, display: ProgressDisplay) -> None:
@@ -88,13 +85,9 @@ def _run(one: Scan, display: ProgressDisplay) -> None:
                     display.apply(event)
                     continue
                 share = event.num_read / event.num_total
-                left = one.seconds * (1 - share) / share
-                display.stage(
-                    "Scanning",
-                    share,
-                    f"{words.count(event.num_read)} of {words.plural(event.num_total, 'token')}, "
-                    f"{words.count(event.num_found)} found, {words.forecast(left)} left",
-                )
+                found, left = words.count(event.num_found), words.forecast(one.seconds * (1 - share) / share)
+                done = f"{words.count(event.num_read)} of {words.plural(event.num_total, 'token')}"
+                display.stage("Scanning", share, f"{done}, {found} found, {left} left")
     except KeyboardInterrupt:  # the second one
         raise Interrupted("Stopped.") from None
 
@@ -106,8 +99,7 @@ def _show(one: Scan) -> None:
     found, unit = one.findings.found, one.tokens.document.unit
     print(f"{words.count(len(found))} found{':' if found else '.'}")
     for number, finding in enumerate(found, 1):
-        pages = pages_of(finding)
-        first = finding.places[0].passage
+        pages, first = pages_of(finding), finding.places[0].passage
         quoted = f": {first}" if first != finding.text else ""
         on = f"{unit}{'s' if len(pages) > 1 else ''} {words.ranges(pages, _MOST_PAGES)}"
         print(printable(f"{number}. {' '.join(finding.text.split())} ({on}){quoted}"))
@@ -116,5 +108,4 @@ def _show(one: Scan) -> None:
     for line in words.notes(one.tokens.notes, unit, 20):
         say(line, "yellow")
     if not one.is_complete:
-        ledger = one.ledger
-        say(f"Stopped: {words.plural(ledger.tokens_unread, 'token')} were not looked at.", "yellow")
+        say(f"Stopped: {words.plural(one.ledger.tokens_unread, 'token')} were not looked at.", "yellow")

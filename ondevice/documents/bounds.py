@@ -48,12 +48,9 @@ class Room:
         self._seen = needed
         free = self._free_memory() + self._taken
         if needed > _SHARE * free:
-            raise DocumentTooLarge(
-                f"its text and tokens need about {needed / 1e6:,.0f} MB; {free / 1e6:,.0f} MB of memory are free, "
-                f"and a document may take {_SHARE:.0%} of that",
-                where=self._name,
-                fix=f"Close other documents or programs. {_SPLIT_FIX}",
-            )
+            what = f"its text and tokens need about {needed / 1e6:,.0f} MB; {free / 1e6:,.0f} MB of memory are free"
+            what, fix = f"{what}, and a document may take {_SHARE:.0%} of that", "Close other documents or programs."
+            raise DocumentTooLarge(what, where=self._name, fix=f"{fix} {_SPLIT_FIX}")
 
 
 class Intake:
@@ -71,11 +68,7 @@ class Intake:
         self._num_pages = self._num_chars = 0
 
     def take(self, message: dict[str, Any]) -> None:
-        """Count one message.
-
-        Raises:
-            DocumentTooLarge: there are too many pages, or their text does not fit into the memory.
-        """
+        """Count one message; raises DocumentTooLarge for too many pages, or text that does not fit into the memory."""
         match message:
             case {"type": "opened", "kind": "txt" | "md" | "csv" | "jsonl"}:
                 self._room.take(0, coming=self._size_bytes)  # nothing else is known before the text is there

@@ -10,6 +10,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,31 +33,30 @@ if TYPE_CHECKING:
 # The longest time between two values of `extract`, so that a caller can stop it or redraw while a page is slow.
 HEARTBEAT_SECONDS = 0.25
 _OCR_SECONDS = 180.0  # for one page, on a small machine that is busy
+_USUAL = Limits()
+Measure = Callable[[], int]  # of bytes that are free now
 
 
 def read(
-    path: str | Path,
-    *,
-    password: str | None = None,
-    limits: Limits = Limits(),  # noqa: B008
-    free_memory: Callable[[], int] = free_memory_bytes,
+    path: str | Path, *, password: str | None = None, limits: Limits = _USUAL, free_memory: Measure = free_memory_bytes
 ) -> Document:
     """The document in `path`. See `extract`."""
-    steps = extract(path, password=password, limits=limits, free_memory=free_memory)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            document: Document = stop.value
-            return document
+    return watched(extract(path, password=password, limits=limits, free_memory=free_memory), lambda _: None)
+
+
+def watched(steps: Generator[PagesExtracted, None, Document], show: Callable[[PagesExtracted], object]) -> Document:
+    """The document that `extract` returns; `show` is given its progress. Whatever interrupts it kills the parser."""
+    with closing(steps):
+        while True:
+            try:
+                show(next(steps))
+            except StopIteration as stop:
+                document: Document = stop.value
+                return document
 
 
 def extract(
-    path: str | Path,
-    *,
-    password: str | None = None,
-    limits: Limits = Limits(),  # noqa: B008
-    free_memory: Callable[[], int] = free_memory_bytes,
+    path: str | Path, *, password: str | None = None, limits: Limits = _USUAL, free_memory: Measure = free_memory_bytes
 ) -> Generator[PagesExtracted, None, Document]:
     """Yield progress while the document is parsed, return the document. Closing the generator kills the parser.
 

@@ -57,11 +57,7 @@ class PagePicture:
 
 
 def draw_page(path: Path, number: int, password: str | None = None, limits: Limits = PICTURE_LIMITS) -> PagePicture:
-    """Draw the page with this number, counted from 1; takes up to `limits.wall_seconds`.
-
-    Raises:
-        DocumentError: it cannot be drawn; the text says why.
-    """
+    """Draw the page with this number, from 1, within `limits.wall_seconds`; raises DocumentError with the reason."""
     where, deadline = f"page {number}", time.monotonic() + limits.wall_seconds
     with Worker(Request(str(path), password, draw=number), limits) as worker:
         while time.monotonic() < deadline:
@@ -78,12 +74,7 @@ def draw_page(path: Path, number: int, password: str | None = None, limits: Limi
 
 
 def _picture(message: dict[str, Any], where: str) -> PagePicture:
-    """The picture that a worker sent, checked.
-
-    Raises:
-        DocumentError: the worker's own.
-        ValueError: it is no picture.
-    """
+    """The picture that a worker sent; raises DocumentError, which is the worker's own, or ValueError if it is none."""
     match message:
         case {"type": "error", "what": str(what)}:
             raise DocumentError(what, where=where, fix=_FIX)
@@ -115,11 +106,10 @@ def frames(picture: PagePicture, page_text: str, start: int, stop: int) -> list[
         return []
     drawn, where = _letters(picture.text)
     expected = len(_letters(page_text[:start])[0]) / max(len(_letters(page_text)[0]), 1)
-    at = _nearest(drawn, passage, round(expected * len(drawn)))
+    found, nearby = list[int](), round(expected * len(drawn))
+    at = _nearest(drawn, passage, nearby)
     if at is not None:
         return _around(picture, where[at : at + len(passage)])
-    found: list[int] = []
-    nearby = round(expected * len(drawn))
     for line in page_text[start:stop].split("\n"):
         whole = _found(drawn, line, nearby)
         for part in [line] if whole is not None else line.split():
@@ -162,11 +152,8 @@ def _around(picture: PagePicture, characters: list[int]) -> list[Frame]:
     if not boxes:
         return []
     ends = [i for i, (one, other) in enumerate(pairwise(boxes), 1) if not _is_one_line(one, other)]
-    lines = [boxes[begin:end] for begin, end in pairwise([0, *ends, len(boxes)])]
-    return [
-        (min(b[0] for b in line), min(b[1] for b in line), max(b[2] for b in line), max(b[3] for b in line))
-        for line in lines
-    ]
+    edges = [zip(*boxes[begin:end], strict=True) for begin, end in pairwise([0, *ends, len(boxes)])]
+    return [(min(left), min(top), max(right), max(bottom)) for left, top, right, bottom in edges]
 
 
 def _is_one_line(one: tuple[int, ...], other: tuple[int, ...]) -> bool:

@@ -21,11 +21,10 @@ _WITHIN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
 _BEGINS = re.compile(r"[^\W\d_]+")
 # Strong words end within 400 characters: a line of marks that nothing closes would be searched to its end for each.
 _MARKS = re.compile(
-    r"(?P<heading>^ {0,3}#{1,6}(?:[ \t]+|$))"
+    r"(?m)(?P<heading>^ {0,3}#{1,6}(?:[ \t]+|$))"
     r"|(?P<closing>(?<=\S)[ \t]+#+[ \t]*$)"
     r"|(?P<strong>\*\*|__)(?=\S)(?P<words>[^\n]{0,400}?\S)(?P=strong)"
-    r"|(?<![\w*])(?P<stress>[*_])(?=[^\s*_])(?P<word>[^\n*_]*?[^\s*_])(?P=stress)(?![\w*])",
-    re.MULTILINE,
+    r"|(?<![\w*])(?P<stress>[*_])(?=[^\s*_])(?P<word>[^\n*_]*?[^\s*_])(?P=stress)(?![\w*])"
 )
 
 

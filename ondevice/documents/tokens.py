@@ -80,11 +80,7 @@ class DocumentTokens:
         return self.num_tokens if self._ended else None
 
     def read_pages(self) -> Iterator[int]:
-        """Tokenise page after page until the end; yields the number of pages done.
-
-        Raises:
-            DocumentTooLarge: the tokens do not fit into the free memory.
-        """
+        """Tokenise page after page, and yield their number; raises DocumentTooLarge where memory is lacking."""
         while self._read_page():
             yield self.num_pages
 

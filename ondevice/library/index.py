@@ -23,11 +23,7 @@ _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class LibraryIndex:
-    """The words of documents, by their ids; every method raises LibraryError where the file cannot be used.
-
-    Args:
-        path: of the file; made with the first document.
-    """
+    """The words of documents by their ids, in a file `path`; each method raises LibraryError where it is of no use."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -81,6 +77,5 @@ class LibraryIndex:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in _BROKEN:
                 self._path.unlink(missing_ok=True)
                 fix = "It begins again: each document comes into it when it is opened."
-            raise LibraryError(
-                f"The index of the library cannot be used: {error}", where=str(self._path), fix=fix
-            ) from error
+            what = f"The index of the library cannot be used: {error}"
+            raise LibraryError(what, where=str(self._path), fix=fix) from error

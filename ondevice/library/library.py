@@ -100,11 +100,7 @@ class Entry:
 
 
 class Library:
-    """The saved documents in a folder.
-
-    Args:
-        folder: made when the first one is saved; default: `library` in `data_dir()`.
-    """
+    """The saved documents in a folder, made when the first one is saved; default: `library` in `data_dir()`."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or data_dir() / "library"
@@ -117,11 +113,9 @@ class Library:
         except FileNotFoundError:  # nothing was saved yet
             pass
         except OSError as error:
-            raise LibraryError(
-                f"The library cannot be read: {error.strerror}",
-                where=str(self.folder),
-                fix="Check the folder, or name another one with the environment variable ONDEVICE_DATA.",
-            ) from error
+            what = f"The library cannot be read: {error.strerror}"
+            fix = "Check the folder, or name another one with the environment variable ONDEVICE_DATA."
+            raise LibraryError(what, where=str(self.folder), fix=fix) from error
 
     def entries(self) -> list[Entry]:
         """All that is saved, the newest first; a damaged entry is there too, and says so."""
@@ -136,11 +130,7 @@ class Library:
         return bytes_on_disk(self._entry_folders())
 
     def find(self, entry_id: object) -> Entry:
-        """One entry.
-
-        Raises:
-            NotInLibrary: there is none of that id.
-        """
+        """One entry; raises NotInLibrary where there is none of that id."""
         return _read_entry(self._path(entry_id))
 
     def read_alike(self, loaded: LoadedModel, document: Document, config: EngineConfig) -> Entry | None:
@@ -226,11 +216,7 @@ class Library:
         return tokens
 
     def rename(self, entry_id: object, title: str) -> Entry:
-        """Give an entry another title.
-
-        Raises:
-            LibraryError: there is no such entry, or no title, or it cannot be written.
-        """
+        """Give an entry another title; raises LibraryError where either is missing, or it cannot be written."""
         path, title = self._path(entry_id), clean_title(title)
         if not title:
             raise LibraryError("The new name is empty", fix="Type a name.")
@@ -242,11 +228,7 @@ class Library:
         return _read_entry(path)
 
     def delete(self, entry_id: object) -> None:
-        """Delete an entry with all its files.
-
-        Raises:
-            LibraryError: there is no such entry, or it cannot be deleted.
-        """
+        """Delete an entry with all its files; raises LibraryError where there is none, or it cannot be deleted."""
         path = self._path(entry_id)
         self._index.remove(path.name)
         with self._failing_as("deleted", path.name):
@@ -306,10 +288,9 @@ class Library:
         raise NotInLibrary("There is no such document in the library", fix="It may have been deleted elsewhere.")
 
     def _folders(self) -> list[Path]:
-        try:
+        with suppress(OSError):
             return [path for path in self.folder.iterdir() if path.is_dir() and not path.is_symlink()]
-        except OSError:
-            return []
+        return []
 
     def _entry_folders(self) -> list[Path]:
         return [path for path in self._folders() if _ID.fullmatch(path.name)]
@@ -317,10 +298,8 @@ class Library:
     def _require_room(self, num_bytes: int) -> None:
         free = shutil.disk_usage(self.folder).free
         if free < num_bytes + _FREE_BYTES_LEFT:
-            raise LibraryError(
-                f"The disk is nearly full: {free / 1e6:,.0f} MB are free, and this takes {num_bytes / 1e6:,.0f} MB",
-                fix="Delete something from the library, or make room elsewhere.",
-            )
+            what = f"The disk is nearly full: {free / 1e6:,.0f} MB are free, and this takes {num_bytes / 1e6:,.0f} MB"
+            raise LibraryError(what, fix="Delete something from the library, or make room elsewhere.")
 
     def _remove_unfinished(self) -> None:
         """Remove what a killed process has left half written or half deleted."""
@@ -337,10 +316,8 @@ class Library:
             cause = error if isinstance(error, OSError) else error.__cause__
             if cause is None:  # not the disk: the session cannot be saved
                 raise
-            reason = getattr(cause, "strerror", None) or cause
-            raise LibraryError(
-                f"It cannot be {done}: {reason}", where=title, fix="Check the disk and its permissions."
-            ) from error
+            what = f"It cannot be {done}: {getattr(cause, 'strerror', None) or cause}"
+            raise LibraryError(what, where=title, fix="Check the disk and its permissions.") from error
 
 
 def clean_title(text: str) -> str:
@@ -357,6 +334,7 @@ def _process(pid: int) -> str:
 
 
 def fingerprints_of(loaded: LoadedModel) -> tuple[str, str, str]:
+    """Those of a model, its tokenizer and its data type."""
     return loaded.fingerprint, loaded.tokenizer.fingerprint, str(loaded.dtype)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from ondevice.config import PotConfig
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.numbering import RotateKeys, number_in_order_
 from ondevice.pot.policies import LayerView, RetentionPolicy, layer_budgets
-from ondevice.pot.shape import FREE
+from ondevice.pot.shape import FREE, runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +79,5 @@ def distill(
 def _alike(pot: MemoryPot, budgets: Sequence[int]) -> Iterator[tuple[slice, int, int]]:
     """Neighbouring layers that hold equally many slots and keep equally many: (layers, held, kept)."""
     for layers, length in pot.layers_by_length():
-        for num_kept, group in groupby(range(layers.start, layers.stop), key=budgets.__getitem__):
-            same = list(group)
-            yield slice(same[0], same[-1] + 1), length, num_kept
+        for same in runs(layers, budgets.__getitem__):
+            yield same, length, budgets[same.start]

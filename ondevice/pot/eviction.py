@@ -33,12 +33,7 @@ class Eviction(Protocol):
     """A rule for decoding, made for a `LongAnswer`."""
 
     def make_room(self, num_tokens: int = 1) -> None:
-        """Choose the slots that the next `num_tokens` tokens overwrite, in the layers without room for them.
-
-        Raises:
-            PotError: fewer slots may be evicted.
-        """
-        ...
+        """Choose slots for the next tokens to overwrite, where layers lack room; raises PotError if too few may go."""
 
 
 @dataclass(frozen=True, slots=True)

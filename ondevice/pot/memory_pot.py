@@ -16,7 +16,7 @@ from torch import Tensor
 from ondevice.kernels.codes import Coded, Frame
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_
 from ondevice.pot.native_state import NativeState, Snapshot
-from ondevice.pot.shape import FREE, PROVENANCE, UNKNOWN, PotShape
+from ondevice.pot.shape import FREE, PROVENANCE, UNKNOWN, PotShape, runs
 from ondevice.pot.slots import CodedSlots, WideSlots, plain_frame
 
 Victims = slice | list[Tensor | None]
@@ -63,12 +63,7 @@ class MemoryPot:
     """
 
     def __init__(
-        self,
-        shape: PotShape,
-        *,
-        dtype: torch.dtype,
-        device: torch.device | str,
-        frame: Frame | None = None,
+        self, shape: PotShape, *, dtype: torch.dtype, device: torch.device | str, frame: Frame | None = None
     ) -> None:
         self.shape, device = shape, torch.device(device)
         heads = (shape.batch, shape.num_kv_heads)
@@ -81,9 +76,8 @@ class MemoryPot:
         else:
             self.slots = CodedSlots(shape, frame or plain_frame(shape), dtype=dtype, device=device)
         self.native = NativeState(shape.state, shape.batch, dtype, device)
-        self.workspace = (
-            torch.zeros(*heads, shape.capacity, shape.head_dim, dtype=dtype, device=device) if self.halves else None
-        )
+        one_layer = (*heads, shape.capacity, shape.head_dim)
+        self.workspace = torch.zeros(one_layer, dtype=dtype, device=device) if self.halves else None
         per_slot = (shape.num_layers, *heads, shape.capacity)
         self.positions = torch.zeros(per_slot, dtype=torch.int32, device=device)
         self.origin = torch.full(per_slot, FREE, dtype=torch.int32, device=device)
@@ -268,11 +262,7 @@ class MemoryPot:
         self.is_uniform = self.is_uniform and bool((index == index[:, :1, :1]).all())
 
     def add_importance_(self, mass: Sequence[Tensor]) -> list[Tensor]:
-        """Add attention to the importance of the used slots, layer by layer; returns what they have then.
-
-        Args:
-            mass: for each layer (batch, num_kv_heads, num_cached).
-        """
+        """Add attention, (batch, num_kv_heads, num_cached) a layer, to the importance of used slots; gives the sums."""
         sums = [self.importance[layer, ..., :used] for layer, used in enumerate(self.num_cached)]
         for total, new in zip(sums, mass, strict=True):
             total += new
@@ -339,10 +329,8 @@ class MemoryPot:
 
     def state(self) -> dict[str, Tensor]:
         """Copies of what the used slots hold, by name; with `restore_` it makes another pot equal to this one."""
-        state = {
-            name: buffer[..., : max(self.num_cached)].clone()
-            for name, buffer in zip(PROVENANCE, self.provenance(), strict=True)
-        }
+        most = max(self.num_cached)
+        state = {name: part[..., :most].clone() for name, part in zip(PROVENANCE, self.provenance(), strict=True)}
         for layer, used in enumerate(self.num_cached):
             for name, buffer in zip(self.slots.names, self.slots.layers[layer], strict=False):
                 state[f"{name}.{layer}"] = buffer[:, :, :used].clone()
@@ -400,18 +388,9 @@ class MemoryPot:
 
     def layers_by_length(self) -> list[tuple[slice, int]]:
         """Runs of neighbouring layers of one size that hold equally many tokens, with that number: usually one run."""
-        runs: list[tuple[slice, int]] = []
-        start, capacities = 0, self.capacities
-        for layer in range(1, self.shape.num_layers + 1):
-            same = layer < self.shape.num_layers and (
-                capacities[layer] == capacities[start]
-                and self.num_cached[layer] == self.num_cached[start]
-                and self.next_position[layer] == self.next_position[start]
-            )
-            if not same:
-                runs.append((slice(start, layer), self.num_cached[start]))
-                start = layer
-        return runs
+        lengths = list(zip(self.capacities, self.num_cached, self.next_position, strict=True))
+        found = runs(slice(0, self.shape.num_layers), lengths.__getitem__)
+        return [(layers, self.num_cached[layers.start]) for layers in found]
 
 
 def _of_layer(victims: Victims | None, layer: int) -> Tensor | slice | None:

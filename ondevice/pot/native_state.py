@@ -81,11 +81,7 @@ class NativeState:
         return named | {_NUM_SEEN: torch.tensor([self.num_seen])} if named else {}
 
     def load_(self, saved: Mapping[str, Tensor]) -> None:
-        """Become what was saved.
-
-        Raises:
-            DamagedPot: no state of this size and type can be that; this one is as it was.
-        """
+        """Become what was saved; raises DamagedPot, and stays, where no state of this size and type can be that."""
         named = dict(self._named())
         check_names(saved, {*named, _NUM_SEEN} if named else set())
         if named:
@@ -95,7 +91,4 @@ class NativeState:
             self.restore_(Snapshot(take_counts(saved, _NUM_SEEN, 1, 1 << 62)[0], found))
 
     def _named(self) -> Iterator[tuple[str, Tensor]]:
-        return (
-            (f"{PREFIX}{part.name}.{part.layer}", buffer)
-            for part, buffer in zip(self._parts, self.buffers, strict=True)
-        )
+        return zip((f"{PREFIX}{part.name}.{part.layer}" for part in self._parts), self.buffers, strict=True)

@@ -68,15 +68,13 @@ class Novelty:
         if not self._waiting:
             return None
         ids = torch.cat([one.ids for one in self._waiting], dim=1)
-        states = [one.states for one in self._waiting]
         known, start = [], 0
         for one in self._waiting:
             size = one.ids.shape[1]
-            known.append(
-                torch.arange(start, start + size, device=ids.device) if one.offsets is None else one.offsets + start
-            )
+            offsets = torch.arange(size, device=ids.device) if one.offsets is None else one.offsets
+            known.append(offsets + start)
             start += size
-        predictors, hidden = torch.cat(known), torch.cat(states, dim=1)
+        predictors, hidden = torch.cat(known), torch.cat([one.states for one in self._waiting], dim=1)
         if self._state_before is not None:
             predictors = torch.cat((predictors.new_full((1,), -1), predictors))
             hidden = torch.cat((self._state_before, hidden), dim=1)

@@ -61,9 +61,8 @@ class Ring:
         self._fewest, self._num_open = min(sizes := [layer.shape[-1] for layer in own]), max(sizes)
         self._turn = self._num_saved = 0
         first = own[0][:1, :1]
-        is_shared = len(own) == len(order) and all(
-            layer.shape == own[0].shape and bool((layer == first).all()) for layer in own
-        )
+        are_same = (layer.shape == own[0].shape and bool((layer == first).all()) for layer in own)
+        is_shared = len(own) == len(order) and all(are_same)
         run = torch.arange(self._num_open, device=first.device) + first[..., :1]
         # One run of slots, the same in every head: a slice says it all.
         self._first_slot = int(first[0, 0, 0]) if is_shared and self._num_open and torch.equal(run, first) else None
@@ -97,7 +96,5 @@ def _cyclic(order: Tensor, start: int, stop: int) -> Tensor:
 
 def check_open(num_tokens: int, num_open: int) -> None:
     if num_tokens > num_open:
-        raise PotError(
-            f"{num_tokens} new tokens need as many slots, and only {max(num_open, 0)} of the pot may be overwritten",
-            fix="Raise {pot.capacity}, or lower {pot.num_sink_tokens}.",
-        )
+        what = f"{num_tokens} new tokens need as many slots, and only {max(num_open, 0)} of the pot may be overwritten"
+        raise PotError(what, fix="Raise {pot.capacity}, or lower {pot.num_sink_tokens}.")

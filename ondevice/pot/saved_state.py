@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ondevice.config import PotConfig
 from ondevice.errors import DamagedPot
-from ondevice.pot.shape import FREE, PROMPT, PROVENANCE, PotShape
+from ondevice.pot.shape import FREE, PROMPT, PROVENANCE, Kind, PotShape
 
 # Beyond all that a model computes, and small enough that products with it stay finite.
 LARGEST = 1e12
@@ -74,10 +74,8 @@ def take(state: Mapping[str, Tensor], name: str, dtype: torch.dtype, shape: tupl
     tensor = state.get(name)
     if tensor is None:
         raise DamagedPot(f"{name} is missing")
-    is_alike = len(tensor.shape) == len(shape) and all(
-        wanted is None or size == wanted for size, wanted in zip(tensor.shape, shape, strict=True)
-    )
-    if tensor.dtype != dtype or not is_alike:
+    fit = (wanted in (None, size) for size, wanted in zip(tensor.shape, shape, strict=True))
+    if tensor.dtype != dtype or len(tensor.shape) != len(shape) or not all(fit):
         raise DamagedPot(f"{name} is {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)!s:.60}")
     return tensor
 
@@ -118,12 +116,7 @@ def check_distinct(name: str, tokens: Tensor) -> None:
         raise DamagedPot(f"{name} holds a token twice")
 
 
-def check_pot(
-    state: Mapping[str, Tensor],
-    shape: PotShape,
-    kinds: Mapping[str, tuple[torch.dtype, tuple[int, ...]]],
-    extent: Extent,
-) -> None:
+def check_pot(state: Mapping[str, Tensor], shape: PotShape, kinds: Mapping[str, Kind], extent: Extent) -> None:
     """Refuse a state that no pot of this shape can have, its document read; raises DamagedPot.
 
     Args:

@@ -83,16 +83,12 @@ def read_header(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise PotError("There is no such file", where=str(path), fix="Check the path.") from error
     except (OSError, KeyError, SchemaError) as error:
-        raise PotError(
-            "This is not a saved pot, or it is damaged", where=str(path), fix="Read the document again."
-        ) from error
+        what = "This is not a saved pot, or it is damaged"
+        raise PotError(what, where=str(path), fix="Read the document again.") from error
     found = header.get("format")
     if type(found) is not int or found not in (_UNSUMMED, FORMAT):
-        raise PotMismatch(
-            f"The pot was saved in format {found!r:.20}, this version reads format {FORMAT}",
-            where=str(path),
-            fix="Read the document again.",
-        )
+        what = f"The pot was saved in format {found!r:.20}, this version reads format {FORMAT}"
+        raise PotMismatch(what, where=str(path), fix="Read the document again.")
     if found == FORMAT and (metadata.get(_SUM) != _sha256(text) or _SUMS not in header):
         raise DamagedPot("its header is not what was written", where=str(path))
     return header

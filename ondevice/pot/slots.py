@@ -16,7 +16,7 @@ from ondevice.kernels.codes import Coded, Frame, around, decode, decode_keys, en
 from ondevice.kernels.pot_update import replace_slots_
 from ondevice.kernels.rope import rotate_half
 from ondevice.pot.saved_state import check_finite, check_names, take
-from ondevice.pot.shape import PotShape
+from ondevice.pot.shape import Kind, PotShape
 
 At = slice | Tensor
 
@@ -32,12 +32,7 @@ class Slots:
 
     names: tuple[str, ...]
 
-    def __init__(
-        self,
-        shape: PotShape,
-        kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]],
-        device: torch.device,
-    ) -> None:
+    def __init__(self, shape: PotShape, kinds: Sequence[Kind], device: torch.device) -> None:
         self._shape, self._groups = shape, list[tuple[slice, list[Tensor]]]()
         self.layers: list[list[Tensor]] = []
         for layers, capacity in shape.groups():

@@ -38,19 +38,13 @@ def pages_of(finding: Finding) -> list[int]:
 
 def report(scan: Scan) -> dict[str, Any]:
     """All of a scan as JSON."""
-    document = scan.tokens.document
+    document, names = scan.tokens.document, ("page", "start", "stop", "passage")
     return {
         "question": scan.question,
         "count": len(scan.findings),
         "findings": [
-            {
-                "text": finding.text,
-                "places": [
-                    {"page": place.page, "start": place.start, "stop": place.stop, "passage": place.passage}
-                    for place in finding.places
-                ],
-            }
-            for finding in scan.findings.found
+            {"text": one.text, "places": [{name: getattr(place, name) for name in names} for place in one.places]}
+            for one in scan.findings.found
         ],
         "doubted": scan.doubted,
         "not_in_document": scan.findings.dropped,

@@ -17,7 +17,7 @@ class Asker:
     """One beginning.
 
     Args:
-        beginning: ids that come before every question.
+        prefix: ids that come before every question.
         num_tokens: the most that a question and its answer have together.
         is_stopped: polled between layers.
 
@@ -29,25 +29,16 @@ class Asker:
     """
 
     def __init__(
-        self,
-        decoder: Decoder,
-        tokenizer: Tokenizer,
-        beginning: Sequence[int],
-        num_tokens: int,
-        is_stopped: Callable[[], bool],
+        self, decoder: Decoder, tokenizer: Tokenizer, prefix: list[int], num_tokens: int, is_stopped: Callable[[], bool]
     ) -> None:
         self._decoder, self._tokenizer, self._is_stopped = decoder, tokenizer, is_stopped
         self.num_passed = 0
-        self.pot: MemoryPot = decoder.new_pot(len(beginning) + num_tokens)
-        self.pot.expect(len(beginning) + num_tokens)
-        self._read(beginning)
+        self.pot: MemoryPot = decoder.new_pot(len(prefix) + num_tokens)
+        self.pot.expect(len(prefix) + num_tokens)
+        self._read(prefix)
 
     def answer(self, question: Sequence[int], most: int) -> tuple[str, bool]:
-        """The likeliest answer of at most so many tokens, and whether the model ended it.
-
-        Raises:
-            PassStopped: it was stopped.
-        """
+        """The likeliest answer of at most so many tokens, and whether the model ended it; raises PassStopped."""
         written, guard = list[int](), LoopGuard()
         with self.pot.savepoint():
             logits = self._read(question)
@@ -62,11 +53,7 @@ class Asker:
         return self._tokenizer.decode(written), False
 
     def leaning(self, question: Sequence[int], one: int, other: int) -> float:
-        """The difference of two tokens' logits at the first place of the answer.
-
-        Raises:
-            PassStopped: it was stopped.
-        """
+        """The difference of two tokens' logits at the first place of the answer; raises PassStopped."""
         with self.pot.savepoint():
             logits = self._read(question)[0]
         return float(logits[one] - logits[other])

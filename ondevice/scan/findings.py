@@ -178,11 +178,9 @@ def folded(text: str) -> str:
 
 
 def _is_within(one: Place, other: Place) -> bool:
-    if one.index != other.index:
-        return False
-    return (other.start <= one.start and one.stop <= other.stop) or (
-        one.start <= other.start and other.stop <= one.stop
-    )
+    is_in = other.start <= one.start and one.stop <= other.stop
+    is_around = one.start <= other.start and other.stop <= one.stop
+    return one.index == other.index and (is_in or is_around)
 
 
 def _passage(page: str, start: int, stop: int) -> str:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
@@ -88,15 +89,10 @@ class Scan:
         if not question.strip():
             raise PotError("The question is empty", fix="Type a question.")
         loaded = engine.loaded
-        tokens = document
-        if isinstance(tokens, Document):
-            tokens = DocumentTokens(tokens, loaded.tokenizer.encode)
+        tokens = DocumentTokens(document, loaded.tokenizer.encode) if isinstance(document, Document) else document
         if not tokens.keeps_text:
-            raise PotError(
-                "A stream cannot be scanned: passages are quoted from its text, which is not kept",
-                where=tokens.document.name,
-                fix="Save it to a file, and name that.",
-            )
+            what = "A stream cannot be scanned: passages are quoted from its text, which is not kept"
+            raise PotError(what, where=tokens.document.name, fix="Save it to a file, and name that.")
         self.question = question.strip()
         self._asked = for_each(self.question)
         self._chat = loaded.tokenizer.chat_parts(use_template=engine.config.generation.chat)
@@ -107,10 +103,8 @@ class Scan:
         room = loaded.max_positions - max(map(len, self._examples)) - around
         self.size = chunk or min(USUAL_CHUNK, max(room, _FEWEST))
         if not _FEWEST <= self.size <= room:
-            raise ConfigError(
-                f"Chunks of {self.size:,} tokens do not suit this model and question",
-                fix=f"Choose {_FEWEST} to {room:,}." if room >= _FEWEST else "Shorten the question.",
-            )
+            fix = f"Choose {_FEWEST} to {room:,}." if room >= _FEWEST else "Shorten the question."
+            raise ConfigError(f"Chunks of {self.size:,} tokens do not suit this model and question", fix=fix)
         self._most_asked = self.size + around + self.size // 2  # texts joined again may have other tokens
         self._stop = threading.Event()
         self._askers: tuple[Asker, Asker] | None = None
@@ -148,13 +142,8 @@ class Scan:
             for chunk in chunks(tokens, self.size, self.size // _OVERLAP):
                 began = time.perf_counter()
                 self._look(chunk)
-                yield ChunkScanned(
-                    self._num_read,
-                    tokens.num_tokens,
-                    tokens.page_of(chunk.stop - 1),
-                    len(self.findings),
-                    time.perf_counter() - began,
-                )
+                page, seconds = tokens.page_of(chunk.stop - 1), time.perf_counter() - began
+                yield ChunkScanned(self._num_read, tokens.num_tokens, page, len(self.findings), seconds)
                 if self.is_stopping():
                     return
         except PassStopped:
@@ -219,12 +208,9 @@ class Scan:
     def _take(self, judge: Asker, chunk: Chunk, thing: str) -> bool:
         """Add a thing to the findings if by one of its own sentences it is what was asked for; whether it was added.
         What stands in none is dropped there."""
-        passages = dict.fromkeys(
-            self.findings.passage(chunk, start, stop) for start, stop in stands_in(thing, chunk.text)
-        )
-        surety = [
-            judge.leaning(judging(self._chat, text, self._asked, thing), self._yes, self._no) for text in passages
-        ]
+        passages = dict.fromkeys(self.findings.passage(chunk, *place) for place in stands_in(thing, chunk.text))
+        asked = (judging(self._chat, text, self._asked, thing) for text in passages)
+        surety = [judge.leaning(ids, self._yes, self._no) for ids in asked]
         if surety and max(surety) <= 0:
             if thing not in self._refused:
                 self._refused.append(thing)
@@ -233,12 +219,9 @@ class Scan:
 
     def _ready(self) -> tuple[Asker, Asker]:
         if self._askers is None:
-            sizes = (self._most_asked, len(judging(self._chat, "", self._asked, "")) + 2 * _PASSAGE)
-            namer, judge = (
-                Asker(self._decoder, self._tokenizer, beginning, size, self.is_stopping)
-                for beginning, size in zip(self._examples, sizes, strict=True)
-            )
-            self._askers = namer, judge
+            most_judged = len(judging(self._chat, "", self._asked, "")) + 2 * _PASSAGE
+            asker = partial(Asker, self._decoder, self._tokenizer, is_stopped=self.is_stopping)
+            self._askers = asker(self._examples[0], self._most_asked), asker(self._examples[1], most_judged)
         return self._askers
 
 

@@ -29,11 +29,7 @@ _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u
 
 
 class BM25:
-    """An index of passages, as large as the pairs of a term and a passage with it.
-
-    Args:
-        passages: their texts; none of them is kept.
-    """
+    """An index of `passages`, as large as the pairs of a term and a passage with it; none of the texts is kept."""
 
     def __init__(self, passages: Sequence[str]) -> None:
         numbers: dict[str, int] = {}
@@ -103,11 +99,7 @@ def terms(text: str) -> Iterator[str]:
 def blocks_sharing_words(
     document: npt.NDArray[np.integer], question: npt.NDArray[np.integer], block_size: int, most: int
 ) -> list[int]:
-    """Blocks of a document that have words of a question, those with the rarest first; arguments as `score_blocks`.
-
-    Args:
-        most: blocks that are named, at most.
-    """
+    """At most `most` blocks that have words of a question, those with the rarest first; arguments as `score_blocks`."""
     scores = score_blocks(document, question, block_size)
     best = np.argsort(-scores, kind="stable")[:most]
     return best[scores[best] > 0].tolist()

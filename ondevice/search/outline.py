@@ -25,27 +25,20 @@ _CALLED = re.compile(
     rf"^[ \t]*(?:{'|'.join(f'({names})' for names in _LEVELS)}) {_NUMBER}(?:[ \t]*$|[.:)\u2013\u2014-][^\n]{{0,90}}$)",
     re.MULTILINE | re.IGNORECASE,
 )
-_NUMBERED = re.compile(
-    r"^[ \t]*(\d{1,2}(?:\.\d{1,2}){0,3})[.)]?[ \t]+[^\W\d_][^\n]{1,80}(?<![.,;:?!\d])$", re.MULTILINE
-)
+_NUMBERED = re.compile(r"(?m)^[ \t]*(\d{1,2}(?:\.\d{1,2}){0,3})[.)]?[ \t]+[^\W\d_][^\n]{1,80}(?<![.,;:?!\d])$")
 _TITLE_BELOW = re.compile(r"\n{1,2}[ \t]*(\S[^\n]{1,60}?(?<![.,;]))[ \t]*\n[ \t]*\n")  # of a chapter
 _MOST_WORDS = 10  # of a heading that only its number tells
 _SHORT = 80  # characters under an entry of a table of contents
 _NAMES_ONE = re.compile(
-    rf"\b(?:{'|'.join(_LEVELS)}|appendix|headed|heading|(?:en)?titled|abschnitt|überschrift)\b|[\"\u201c]",
-    re.IGNORECASE,
+    rf"(?i)\b(?:{'|'.join(_LEVELS)}|appendix|headed|heading|(?:en)?titled|abschnitt|überschrift)\b|[\"\u201c]"
 )
 _SUMMARY = re.compile(  # of which text, too: a document with a heading "Report" may be asked for as one
-    r"\b(?:summar\w*|overview|outline|document|text|paper|book|article|report|contract|story|file|letter|manual)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:summar\w*|overview|outline|document|text|paper|book|article|report|contract|story|file|letter|manual)\b"
 )
 BY_NUMBER = re.compile(
-    rf"(?:\b({'|'.join(_LEVELS)}|abschnitt|clause)(?:\s+|(?=\d))|§\s*)(\d{{1,3}}(?:\.\d{{1,3}}){{0,3}}|{_ROMAN})\b",
-    re.IGNORECASE,
+    rf"(?i)(?:\b({'|'.join(_LEVELS)}|abschnitt|clause)(?:\s+|(?=\d))|§\s*)(\d{{1,3}}(?:\.\d{{1,3}}){{0,3}}|{_ROMAN})\b"
 )
-_OWN_NUMBER = re.compile(
-    rf"(?:({'|'.join(_LEVELS)})\s+)?(\d{{1,3}}(?:\.\d{{1,3}})*\b|{_ROMAN}(?=[.:)]|\Z))", re.IGNORECASE
-)
+_OWN_NUMBER = re.compile(rf"(?i)(?:({'|'.join(_LEVELS)})\s+)?(\d{{1,3}}(?:\.\d{{1,3}})*\b|{_ROMAN}(?=[.:)]|\Z))")
 _ASIDE = re.compile(r"\([^()]*\)")
 _FIGURES = {"i": 1, "v": 5, "x": 10, "l": 50}
 

@@ -19,18 +19,17 @@ _TO = r"(?:-|\u2013|to|through|and|bis|und|à|et)"
 _NUMBERS = re.compile(rf"\b{_PAGE}\s*(\d{{1,6}})(?:\s*{_TO}\s*(?:{_PAGE}\s*)?(\d{{1,6}}))?\b", re.IGNORECASE)
 _END = re.compile(rf"\b(?:(first|erste[nr]?)|last|final|letzte[nr]?)\s+{_PAGE}\b", re.IGNORECASE)
 _END_OF_TEXT = re.compile(
-    r"\b(?:(first|opening|erste[nr]?)|last|final|closing|letzte[nr]?)\s+(?:sentence|line|row|satz|zeile|(paragraph|absatz))\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:(first|opening|erste[nr]?)|last|final|closing|letzte[nr]?)\s+"
+    r"(?:sentence|line|row|satz|zeile|(paragraph|absatz))\b"
 )
 _WHICH_PAGE = re.compile(rf"\b(?:which|what|welche[nmr]?)\s+{_PAGE}\b", re.IGNORECASE)
 _HEADED = r"(?m)^[#\s]*(?:(?:section|chapter|clause|article|abschnitt|kapitel|artikel|§)\s*{0}\b|{0}[.):]?\s+[^\W\d])"
 _COUNT = re.compile(
-    r"\bhow (?:many times|often)\b.*?\b(\w[\w-]*)\W{1,2}(?:occurs?|appears?|mentioned|stands?|used)\b", re.IGNORECASE
+    r"(?i)\bhow (?:many times|often)\b.*?\b(\w[\w-]*)\W{1,2}(?:occurs?|appears?|mentioned|stands?|used)\b"
 )
 _ABOUT_FILE = re.compile(
-    rf"\bhow (?:many|long)\b.{{0,20}}\b(?:{_PAGE}|parts|chapters|sections|document)\b|\bfile ?name\b|\bdateiname\b"
-    r"|\bname of (?:this|the) (?:file|document)\b|\bwie viele (?:seiten|folien)\b",
-    re.IGNORECASE,
+    rf"(?i)\bhow (?:many|long)\b.{{0,20}}\b(?:{_PAGE}|parts|chapters|sections|document)\b|\bfile ?name\b|\bdateiname\b"
+    r"|\bname of (?:this|the) (?:file|document)\b|\bwie viele (?:seiten|folien)\b"
 )
 _HOW_MANY_TABLES = re.compile(r"\bhow many tables\b|\bwie viele tabellen\b", re.IGNORECASE)
 _TABLE = re.compile(r"(?:^[^\n]* \| [^\n]*\n){2,}", re.MULTILINE)
@@ -38,20 +37,18 @@ _CAPTION = re.compile(r"^(?:table|tabelle)\s+(\w{1,4}(?:\.\d+)?)[.:]", re.MULTIL
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 _TEXT = r"(?:document|text|paper|book|article|report|contract|story|novel|file|letter|manual|page|chapter|section|it)"
 _OF_ITSELF = re.compile(
-    rf"\b(?:(?:title|authors?) of|who wrote) (?:this {_TEXT}\b|the {_TEXT}\s*[?.!]*\Z)"
-    r"|\bwer hat (?:das|dies|diesen|dieses|den) \w+ geschrieben\b",
-    re.IGNORECASE,
+    rf"(?i)\b(?:(?:title|authors?) of|who wrote) (?:this {_TEXT}\b|the {_TEXT}\s*[?.!]*\Z)"
+    r"|\bwer hat (?:das|dies|diesen|dieses|den) \w+ geschrieben\b"
 )
 _WHOLE = re.compile(
-    r"\bsummar|\boverview\b|\boutline\b|\bgist\b|\btl;? ?dr\b|\bin (?:short|brief|a nutshell)\b|\btakeaways?\b"
+    r"(?i)\bsummar|\boverview\b|\boutline\b|\bgist\b|\btl;? ?dr\b|\bin (?:short|brief|a nutshell)\b|\btakeaways?\b"
     r"|\b(?:main|key|central|overall) (?:idea|point|topic|theme|argument|finding|message|purpose|conclusion)s?\b"
     rf"|\bwhat (?:is|are|was|does|do) (?:this|the|that|these|all)? ?{_TEXT}s? (?:about|all about|talk about|deal with"
     r"|say|cover|have in common)\b"
     r"|\b(?:entire|whole) (?:document|text|paper|book|article|report|contract|story)\b"
     r"|\b(?:list|name|enumerate|give me) (?:all|every|each)\b|\bwhat (?:has |have |was |were )?changed\b"
     r"|\bzusammenfass|\bworum geht|\bfasse?\b.*\bzusammen\b"
-    r"|\brésum|\bde quoi parle|\bresum(?:e|en|ir|a)\b|\bde qué trata",
-    re.IGNORECASE,
+    r"|\brésum|\bde quoi parle|\bresum(?:e|en|ir|a)\b|\bde qué trata"
 )
 
 

@@ -22,16 +22,11 @@ _PLAIN = re.compile(
 )
 _HOW_MANY = re.compile(r"how many (chapters|sections|headings) (?:does|do|has|are in)\b", re.IGNORECASE)
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "last")
-_NTH = re.compile(
-    rf"\b({'|'.join(_ORDINALS)}) {_KIND}\b.{{0,12}}\b(?:called|title|titled|headed|named?)\b", re.IGNORECASE
-)
-_NTH_TITLE = re.compile(
-    rf"\b(?:title|heading|name) of the ({'|'.join(_ORDINALS)}) {_KIND}\b(?!['\u2019])", re.IGNORECASE
-)
+_NTH = re.compile(rf"(?i)\b({'|'.join(_ORDINALS)}) {_KIND}\b.{{0,12}}\b(?:called|title|titled|headed|named?)\b")
+_NTH_TITLE = re.compile(rf"(?i)\b(?:title|heading|name) of the ({'|'.join(_ORDINALS)}) {_KIND}\b(?!['\u2019])")
 _WHERE = re.compile(
-    r"\b(?:which|what) (?:section|chapter|heading)s? (?:mention|contain)s? "
-    r"(?:the (?:word|name|phrase|term) )?(.+?)\s*[?.!]*\Z",
-    re.IGNORECASE,
+    r"(?i)\b(?:which|what) (?:section|chapter|heading)s? (?:mention|contain)s? "
+    r"(?:the (?:word|name|phrase|term) )?(.+?)\s*[?.!]*\Z"
 )
 _MOST = 100  # headings of one answer
 

@@ -49,13 +49,10 @@ class Row:
             asked: words of the question.
         """
         columns = [at for at, cell in enumerate(self.cells) if cell]
-        words = [
-            set() if _is_figure(cell) and not {*words_of(cell)} <= asked else _own_words(cell) for cell in self.cells
-        ]
-        known = [at for at in columns if words[at] & asked]
-        names = [
-            name or self.names[max(at - 1, 0)] for at, name in enumerate(self.names)
-        ]  # some stand over two columns
+        is_other = [_is_figure(cell) and not {*words_of(cell)} <= asked for cell in self.cells]
+        known = [at for at in columns if not is_other[at] and _own_words(self.cells[at]) & asked]
+        # Some names stand over two columns.
+        names = [name or self.names[max(at - 1, 0)] for at, name in enumerate(self.names)]
         wanted = [at for at in columns if set() < _own_words(names[at]) <= asked and at not in known]
         first = next((at for at in columns if _is_number(self.cells[at])), len(self.cells))
         is_chosen = any(at >= first for at in wanted)

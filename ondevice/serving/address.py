@@ -30,18 +30,14 @@ def check_address(host: str, port: int, *, listen: bool, auth: Auth | None) -> N
     if is_loopback(host):
         return
     if not listen:
-        raise ConfigError(
-            f"--host {host} can be reached from other machines", fix="Add --listen if you want that, or leave it out."
-        )
+        what = f"--host {host} can be reached from other machines"
+        raise ConfigError(what, fix="Add --listen if you want that, or leave it out.")
     if auth is None or not all(auth):
-        raise ConfigError(
-            "The app would be open to everyone on the network", fix="Give a user name and a password with --auth."
-        )
+        fix = "Give a user name and a password with --auth."
+        raise ConfigError("The app would be open to everyone on the network", fix=fix)
     if len(auth[1]) < _SHORTEST_PASSWORD:
-        raise ConfigError(
-            f"The password has {len(auth[1])} characters, and others on the network may try 100 a minute",
-            fix=f"Give one of at least {_SHORTEST_PASSWORD} characters with --auth.",
-        )
+        what = f"The password has {len(auth[1])} characters, and others on the network may try 100 a minute"
+        raise ConfigError(what, fix=f"Give one of at least {_SHORTEST_PASSWORD} characters with --auth.")
 
 
 def require_port(host: str, port: int) -> None:
@@ -50,9 +46,8 @@ def require_port(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise ConfigError(
-                f"--port {port} cannot be used on {host}: {error.strerror}", fix="Choose another with --port."
-            ) from None
+            what = f"--port {port} cannot be used on {host}: {error.strerror}"
+            raise ConfigError(what, fix="Choose another with --port.") from None
 
 
 def free_port(host: str) -> int:

@@ -86,27 +86,17 @@ def sources_panel(exchanges: Sequence[Exchange], heading: Callable[[int], str], 
         heading: what a page of the document is called.
         kind: of document; what its text is shown without goes from the passages, too.
     """
-    return {
-        "answers": [
-            {
-                "at": at,
-                "question": exchange.question,
-                "note": exchange.note,
-                "copy": markdown_of(exchange, heading),
-                "sources": [
-                    {
-                        "text": passage(source.text, kind),
-                        "where": heading(source.page),
-                        "start": source.start_token,
-                        "stop": source.stop_token,
-                        "bar": source.share,
-                    }
-                    for source in exchange.sources
-                ],
-            }
-            for at, exchange in list(enumerate(exchanges))[: -SHOWN - 1 : -1]
-        ]
-    }
+
+    def shown(source: Source) -> dict[str, Any]:
+        told = {"text": passage(source.text, kind), "where": heading(source.page), "bar": source.share}
+        return told | {"start": source.start_token, "stop": source.stop_token}
+
+    answers = [
+        {"at": at, "question": one.question, "note": one.note, "copy": markdown_of(one, heading)}
+        | {"sources": [shown(source) for source in one.sources]}
+        for at, one in list(enumerate(exchanges))[: -SHOWN - 1 : -1]
+    ]
+    return {"answers": answers}
 
 
 def markdown_of(exchange: Exchange, heading: Callable[[int], str]) -> str:

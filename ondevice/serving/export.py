@@ -37,14 +37,10 @@ def as_markdown(workspace: Workspace) -> str:
 def as_json(workspace: Workspace) -> str:
     """The same as one JSON document."""
     exchanges = [
-        {
-            "question": exchange.question,
-            "answer": exchange.text,
-            "account": exchange.account,
-            **exchange.record,
-            "sources": [asdict(source) for source in exchange.sources],
-        }
-        for exchange in workspace.exchanges
+        {"question": one.question, "answer": one.text, "account": one.account}
+        | one.record
+        | {"sources": [asdict(source) for source in one.sources]}
+        for one in workspace.exchanges
     ]
     return json.dumps({"schema": 1, **_about(workspace), "conversation": exchanges}, indent=1, ensure_ascii=False)
 
@@ -61,21 +57,17 @@ def _about(workspace: Workspace) -> dict[str, Any]:
     session, document = workspace.session, workspace.document
     assert session is not None, "a conversation is had over a pot"
     assert document is not None
-    pot = session.context.pot if session.context.has_pot else None
+    context, pot = session.context, None
+    if context.has_pot:
+        pot = {"slots": context.pot.shape.capacity, "bytes": context.pot.nbytes}
+        pot |= {"speculator_bytes": context.speculator_bytes}
+    about = {"name": document.name, "kind": document.kind, "sha256": document.sha256}
     return {
-        "document": {
-            "name": document.name,
-            "kind": document.kind,
-            "sha256": document.sha256,
-            "pages": document.num_pages or 0,
-            "tokens": workspace.num_tokens,
-        },
-        "model": session.context.loaded.name,
-        "pot": None
-        if pot is None
-        else {"slots": pot.shape.capacity, "bytes": pot.nbytes, "speculator_bytes": session.context.speculator_bytes},
-        "seed": session.context.config.seed,
-        "settings": session.context.config.to_dict(),
+        "document": about | {"pages": document.num_pages or 0, "tokens": workspace.num_tokens},
+        "model": context.loaded.name,
+        "pot": pot,
+        "seed": context.config.seed,
+        "settings": context.config.to_dict(),
     }
 
 

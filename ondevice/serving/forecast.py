@@ -40,11 +40,7 @@ class Speed:
 
 
 class ReadingSpeeds:
-    """The speeds of readings, remembered from one start to the next.
-
-    Args:
-        path: a file for them, which need not be there; None: they go with the process.
-    """
+    """The speeds of readings, remembered between two starts in a file `path`; None: they go with the process."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path

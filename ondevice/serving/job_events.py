@@ -74,16 +74,5 @@ class Failed:
     text: str
 
 
-JobEvent = (
-    Event
-    | ChunkScanned
-    | Waiting
-    | Working
-    | Opened
-    | Saved
-    | ScanFinished
-    | Stopped
-    | NotKept
-    | QuestionFailed
-    | Failed
-)
+_End = Opened | Saved | ScanFinished | Stopped | Failed
+JobEvent = Event | ChunkScanned | Waiting | Working | NotKept | QuestionFailed | _End

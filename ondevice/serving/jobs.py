@@ -18,21 +18,14 @@ from ondevice.errors import PasswordRequired, PotError, WrongPassword
 from ondevice.events import AnswerFinished, Event
 from ondevice.library.library import Entry, Library
 from ondevice.machine.memory import free_memory_bytes
+from ondevice.scan.account import report
+from ondevice.scan.scan import ChunkScanned, Scan
+from ondevice.serving import job_events
 from ondevice.serving.conversation import Answer
 from ondevice.serving.exchanges import turns
 from ondevice.serving.failure import problem_text
 from ondevice.serving.forecast import ReadingSpeeds, ends_soon
-from ondevice.serving.job_events import (
-    Failed,
-    JobEvent,
-    NotKept,
-    Opened,
-    QuestionFailed,
-    Saved,
-    Stopped,
-    Waiting,
-    Working,
-)
+from ondevice.serving.job_events import JobEvent, Waiting
 from ondevice.serving.keeping import Keeping
 from ondevice.serving.loading import TELL_SECONDS, Loading
 from ondevice.serving.opening import open_upload
@@ -41,10 +34,9 @@ from ondevice.serving.question_queue import Asked
 from ondevice.serving.record import record_of, restore_workspace
 from ondevice.serving.registry import Registry
 from ondevice.serving.room import FreeMemory, free_device_memory, require_room, require_room_for
-from ondevice.serving.scanning import scan_document
 from ondevice.serving.uploads import Upload
 from ondevice.serving.visitor import Visitor
-from ondevice.serving.workspace import Phase, Problem, Workspace
+from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.content_address import content_address
 from ondevice.session.engine import Engine, Session
 from ondevice.session.lane import Ticket
@@ -103,9 +95,9 @@ class Jobs:
                     upload.discard()
             if is_open:
                 self._estimate(workspace, self.engine.config)
-            yield Opened() if is_open else Stopped()
+            yield job_events.Opened() if is_open else job_events.Stopped()
 
-        return _run(workspace, Phase.OPENING, steps())
+        return _run(workspace, _at_work(workspace, Phase.OPENING, steps()), Phase.OPENING)
 
     def read(self, workspace: Workspace, config: EngineConfig) -> Job:
         """Read the document from its beginning, in a new pot in place of the one before.
@@ -145,7 +137,7 @@ class Jobs:
 
     def scan(self, workspace: Workspace, question: str) -> Job:
         """Ask a question on every chunk of the document, read or not."""
-        return self._in_turn(workspace, Phase.SCANNING, scan_document(self.engine, workspace, question))
+        return self._in_turn(workspace, Phase.SCANNING, _scan(self.engine, workspace, question))
 
     def save(self, workspace: Workspace) -> Job:
         """Keep the document in the library, with its pot and the conversation."""
@@ -156,7 +148,7 @@ class Jobs:
             entry = self.library.save(session, record_of(workspace), replaces=replaces, address=address)
             workspace.entry_id = entry.id
             self.keeping.note(workspace)
-            yield Saved(entry)
+            yield job_events.Saved(entry)
 
         return self._in_turn(workspace, Phase.SAVING, steps())
 
@@ -176,7 +168,7 @@ class Jobs:
             workspace.entry_id = entry.id
             self.keeping.begin(workspace)
             self.keeping.keep(workspace)  # if that fails, it is in the library
-            yield Opened()
+            yield job_events.Opened()
 
         return self._in_turn(workspace, Phase.REOPENING, steps())
 
@@ -191,13 +183,13 @@ class Jobs:
             workspace.entry_id = kept.entry_id
             workspace.keep_pages(self.keeping.pages(workspace))
             workspace.is_away = False
-            yield Opened()
+            yield job_events.Opened()
 
         return self._in_turn(workspace, Phase.REOPENING, steps())
 
     def clear_conversation(self, workspace: Workspace) -> None:
         """Drop the questions and answers; the pot has never held them."""
-        workspace.clear_conversation()
+        workspace.exchanges.clear()
         self.keeping.note(workspace)
 
     def close(self, visitor: Visitor, workspace: Workspace) -> None:
@@ -207,17 +199,12 @@ class Jobs:
         free_device_memory()
 
     def _begin(self, workspace: Workspace, config: EngineConfig) -> Session:
-        """A new session for the workspace's document, in place of the one before, where there is room for its pot.
-
-        Raises:
-            PotError: there is none.
-            ConfigError: the settings do not fit the model.
-        """
+        """A new session for the workspace's document, in place of the one before, where there is room for its pot."""
         num_tokens = workspace.num_tokens
         # Settings that cannot work must not cost the old pot, which has to go before there is room for the new one.
         plan = sized(self.engine.plan(config), num_tokens, self.free_memory(self.engine.loaded.device))
         others = self.registry.others(workspace)
-        require_room(plan, num_tokens, others, going=workspace, free_memory=self.free_memory)
+        require_room(plan, num_tokens, others, self.free_memory, going=workspace)
         workspace.drop_pot()
         free_device_memory()
         workspace.session = session = self.engine.session(plan)
@@ -245,7 +232,16 @@ class Jobs:
     def _in_turn(
         self, workspace: Workspace, activity: Phase, steps: Job, is_short: Callable[[], bool] = lambda: False
     ) -> Job:
-        return _run(workspace, activity, steps, self.engine, self._until_model(workspace), is_short)
+        """The steps of a job in line for the model, from when the first one of the app is there."""
+
+        def in_line() -> Job:
+            with closing(steps), self.engine.lane.ticket(is_short) as ticket:
+                if (yield from self._until_model(workspace)) and (yield from _wait_for_turn(ticket, workspace.stop)):
+                    yield from _at_work(workspace, activity, steps)
+                    return
+            yield job_events.Stopped()
+
+        return _run(workspace, in_line(), activity)
 
     def _read(self, workspace: Workspace, session: Session, *steps: Iterator[Event]) -> Job:
         """Follow the steps of a reading; questions that are asked meanwhile are answered between two of its events."""
@@ -297,10 +293,7 @@ class Jobs:
         """Answer the queued question between two chunks: at once where a search of the text does.
 
         One for the pot waits for the first chunk. Asked before reading began it waits for the end (`is_read`), if that
-        is near.
-
-        Returns:
-            The question, where it was answered.
+        is near. Returns the question, where it was answered.
         """
         waiting = workspace.asked.waiting
         if waiting is None or not session.context.is_open:
@@ -317,13 +310,13 @@ class Jobs:
     def _answer_within(self, workspace: Workspace, session: Session, asked: Asked) -> Job:
         """Answer a question in the course of a reading, which a failure does not end."""
         with workspace.working(Phase.ANSWERING):
-            yield Working(Phase.ANSWERING)
+            yield job_events.Working(Phase.ANSWERING)
             try:
                 yield from self._answer(workspace, asked, session)
             except Exception as error:
-                workspace.problem = Problem(problem_text(error, Phase.ANSWERING.value))
-                yield QuestionFailed(error, workspace.problem.text, asked.question)
-        yield Working(Phase.READING)
+                workspace.problem = problem_text(error, Phase.ANSWERING.value)
+                yield job_events.QuestionFailed(error, workspace.problem, asked.question)
+        yield job_events.Working(Phase.READING)
 
     def _answer(self, workspace: Workspace, asked: Asked, session: Session | None = None) -> Job:
         session = session or session_of(workspace)
@@ -362,44 +355,44 @@ def _wait_for_turn(ticket: Ticket, stop: threading.Event) -> Generator[Waiting, 
     return True
 
 
-def _run(
-    workspace: Workspace,
-    activity: Phase,
-    steps: Job,
-    engine: Engine | None = None,
-    until: Generator[Waiting, None, bool] | None = None,
-    is_short: Callable[[], bool] = lambda: False,
-) -> Job:
-    """Go through the steps of a job, in line for the model of `engine`, and `until` it is there; None: without."""
-    workspace.problem = None
+def _run(workspace: Workspace, steps: Job, activity: Phase) -> Job:
+    """Go through the steps of a job, whose failure is its last event, and release the workspace."""
+    workspace.problem = ""
     try:
         with closing(steps):
-            if engine is None or until is None:
-                yield from _at_work(workspace, activity, steps)
-                return
-            with engine.lane.ticket(is_short) as ticket:
-                if (yield from until) and (yield from _wait_for_turn(ticket, workspace.stop)):
-                    yield from _at_work(workspace, activity, steps)
-                    return
-        yield Stopped()
+            yield from steps
     except Exception as error:
-        workspace.problem = Problem(problem_text(error, activity.value))
-        yield Failed(error, workspace.problem.text)
+        workspace.problem = problem_text(error, activity.value)
+        yield job_events.Failed(error, workspace.problem)
     finally:
         workspace.release()
 
 
+def _scan(engine: Engine, workspace: Workspace, question: str) -> Job:
+    """Scan the document of a workspace; what it finds is in `workspace.scan`, also where it is stopped."""
+    if workspace.tokens is None:
+        raise PotError("There is no document to scan", fix="Open one first.")
+    workspace.scan = scan = Scan(engine, workspace.tokens, question)
+    with closing(scan.run()) as events:  # type: ignore[type-var]  # it is a generator
+        for event in events:
+            if isinstance(event, ChunkScanned):
+                yield event
+            if workspace.stop.is_set():  # maybe before the scan listened, which forgets it when its work begins
+                scan.stop()
+    yield job_events.ScanFinished(report(scan))
+
+
 def _at_work(workspace: Workspace, activity: Phase, steps: Job) -> Job:
     with workspace.working(activity):
-        yield Working(activity)
+        yield job_events.Working(activity)
         yield from steps
 
 
-def _report_problem(workspace: Workspace, problem: str) -> Iterator[NotKept]:
+def _report_problem(workspace: Workspace, problem: str) -> Iterator[job_events.NotKept]:
     """Report that a document is not kept, if there is a reason."""
     if problem:
         workspace.unkept = problem
-        yield NotKept(problem)
+        yield job_events.NotKept(problem)
 
 
 def _followed(workspace: Workspace, session: Session, events: Iterator[Event]) -> Generator[Event, None, None]:

@@ -23,6 +23,7 @@ from filelock import FileLock
 
 from ondevice.errors import DamagedPot, NotResumable, OndeviceError, PotError, PotMismatch
 from ondevice.files import PRIVATE, data_dir, replacing
+from ondevice.library.library import fingerprints_of
 from ondevice.model.loading.load import LoadedModel
 from ondevice.schema import SchemaError, loads, parse
 from ondevice.serving.page_file import PageFile
@@ -166,15 +167,8 @@ class Keeping:
 
     @contextmanager
     def _alone(self, rewritten: str = "") -> Iterator[None]:
-        """Let no other app with this folder write or delete meanwhile.
-
-        Args:
-            rewritten: id of a document that is kept already.
-
-        Raises:
-            OSError: there can be no lock.
-            PotError: another app has deleted that document.
-        """
+        """Let no other app with this folder write or delete meanwhile; raises OSError where there can be no lock, and
+        PotError where another app has deleted `rewritten`, the id of a document that is kept already."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder.with_name(f"{self.folder.name}.lock"), _LOCK_SECONDS, PRIVATE):
             if rewritten and not (self.folder / f"{rewritten}{_RECORD}").exists():
@@ -207,7 +201,7 @@ class Keeping:
             owner=workspace.owner,
             name=workspace.name,
             model=loaded.name,
-            fingerprint=_fingerprint(loaded),
+            fingerprint=" ".join(fingerprints_of(loaded)),
             is_resumable=is_resumable,
             pot_bytes=workspace.pot_bytes,
             tier_bytes=workspace.tier_bytes,
@@ -238,20 +232,14 @@ class Keeping:
         kept = self._find(workspace.id)
         if kept is None:
             raise PotError("What was kept of it is gone", where=workspace.name, fix="Open the document again.")
-        if kept.fingerprint != _fingerprint(loaded):
-            raise PotMismatch(
-                f"It was read with {kept.model}, and {loaded.name} is loaded",
-                where=kept.name,
-                fix="Start the app with that model, or open the document again.",
-            )
+        if kept.fingerprint != " ".join(fingerprints_of(loaded)):
+            what = f"It was read with {kept.model}, and {loaded.name} is loaded"
+            fix = "Start the app with that model, or open the document again."
+            raise PotMismatch(what, where=kept.name, fix=fix)
         return kept
 
     def open(self, engine: Engine, kept: Kept) -> Session:
-        """The session as it was kept; its workspace is kept from then on.
-
-        Raises:
-            PotError: it is damaged, or there is no room for it.
-        """
+        """The session as it was kept, and is from now on; raises PotError where it is damaged, or there is no room."""
         place = self._checkpoints.named(kept.id)
         try:
             config = reopened_as_chosen(saved_config(place), engine.config)
@@ -293,7 +281,3 @@ class Keeping:
             for path in self.folder.glob(f"*{workspace_id}*"):  # what a kill has left half written, too
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
-
-
-def _fingerprint(loaded: LoadedModel) -> str:
-    return f"{loaded.fingerprint} {loaded.tokenizer.fingerprint} {loaded.dtype}"

@@ -50,11 +50,7 @@ class Loading:
         return "" if self._engine.has_model else self._problem
 
     def wait(self, stop: threading.Event) -> Generator[Waiting, None, bool]:
-        """Say that the model is waited for until it is there; returns False where `stop` was set meanwhile.
-
-        Raises:
-            ModelError: it could not be loaded.
-        """
+        """Say that the model is waited for; returns False if `stop` is set first, raises ModelError if none comes."""
         while not self.is_done.is_set():
             yield Waiting(1)
             self.is_done.wait(TELL_SECONDS)

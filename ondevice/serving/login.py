@@ -66,11 +66,7 @@ class Login:
 
 
 class KnownSender:
-    """Lets `Login` know who sends a request.
-
-    Args:
-        app: the next application.
-    """
+    """Lets `Login` know who sends a request to `app`, the next application."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -84,11 +80,7 @@ class KnownSender:
 
 
 class _Sender:
-    """The other end of a request.
-
-    Attributes:
-        address: without the port; behind a proxy on this machine, what that says in X-Forwarded-For.
-    """
+    """The other end of a request; behind a proxy on this machine, its address is what that says in X-Forwarded-For."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.address: str = (scope.get("client") or ("",))[0]
@@ -116,12 +108,7 @@ class _Sender:
 
 
 class _Line:
-    """Those who wait to give a password, one after the other.
-
-    Args:
-        seconds: from a wrong password to the next one.
-        places: so many wait, and no more.
-    """
+    """Those who wait to give a password, one after the other, `seconds` after a wrong one; no more than `places`."""
 
     def __init__(self, seconds: float, places: int) -> None:
         self._seconds, self._places = seconds, places
@@ -134,11 +121,7 @@ class _Line:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for one's turn, which lasts as long as the block.
-
-        Raises:
-            HTTPException: 429, there is no place.
-        """
+        """Wait for one's turn, which lasts as long as the block; raises HTTPException 429 where there is no place."""
         if self._num >= self._places:
             later = {"Retry-After": str(math.ceil(self._seconds * self._places))}
             raise HTTPException(429, "Too many passwords are being tried.", later)

@@ -50,11 +50,7 @@ class Fetching:
 
 
 class Models:
-    """The catalogue on this machine.
-
-    Args:
-        jobs: their engine is the one whose model is changed.
-    """
+    """The catalogue on this machine, for the engine of `jobs`, whose model is changed."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
@@ -87,8 +83,7 @@ class Models:
         facts = [words.size(row.fetch_bytes), row.licence, f"window {words.count(row.window)}"]
         is_known = row.name in self._weight_bytes or not at_once
         reason = self._too_large(row) if is_known and not is_current else ""
-        if not is_current and is_here:
-            facts.append("here")
+        facts += ["here"] if is_here and not is_current else []
         facts += [] if row.was_run else ["not run by us: only its family is tested"]
         if speed := self._speed(row):
             facts.append(speed)
@@ -124,11 +119,7 @@ class Models:
     # -- fetching ------------------------------------------------------------------------------------
 
     def fetch(self, name: object) -> None:
-        """Begin to fetch a model; nothing else waits for it.
-
-        Raises:
-            ConfigError: another one is being fetched, or there is no such model.
-        """
+        """Begin to fetch a model, beside all else; raises ConfigError where there is no such one, or one comes."""
         row = _named(name)
         with self._changing:
             if self.fetching is not None:
@@ -163,17 +154,12 @@ class Models:
         return f"{which} read again with it, and what was asked so far is dropped. Saved documents stay."
 
     def require_free(self, visitor: Visitor) -> None:
-        """Refuse to change the model while anything goes on, or somebody else has a document open.
-
-        Raises:
-            ConfigError: says who.
-        """
+        """Refuse to change the model at work, or while others have a document open; raises ConfigError, with who."""
         mine = {workspace.id for workspace in visitor.workspaces}
         others = [one for one in self._jobs.registry.others(None) if one.id not in mine and not one.is_unused]
         if others:
-            raise ConfigError(
-                "Another browser, or a program, has documents open with this model", fix="Close them there first."
-            )
+            what = "Another browser, or a program, has documents open with this model"
+            raise ConfigError(what, fix="Close them there first.")
         if not visitor.is_idle:
             raise ConfigError("The model is at work", fix="Pause reading, or wait for the answer, then choose it.")
 

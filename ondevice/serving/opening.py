@@ -14,11 +14,7 @@ from ondevice.serving.workspace import Workspace
 
 
 def open_upload(
-    workspace: Workspace,
-    upload: Upload,
-    password: str | None,
-    encode: Encode,
-    until: Generator[Waiting, None, bool] | None = None,
+    workspace: Workspace, upload: Upload, password: str | None, encode: Encode, until: Generator[Waiting, None, bool]
 ) -> Generator[PagesExtracted | Waiting, None, bool]:
     """Extract the text, count its tokens, and put the document into the workspace.
 
@@ -44,7 +40,7 @@ def open_upload(
             yield workspace.pages
             if workspace.stop.is_set():
                 return False
-    if until is not None and not (yield from until):
+    if not (yield from until):
         return False
     # The true number of tokens, and the map, before any reading is begun; the engine reads these tokens.
     tokens = DocumentTokens(document, encode)

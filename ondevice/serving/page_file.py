@@ -30,11 +30,7 @@ class PageFile:
         self._drawn: OrderedDict[int, PagePicture | DocumentError] = OrderedDict()
 
     def page(self, number: int) -> PagePicture:
-        """The page with this number, counted from 1.
-
-        Raises:
-            DocumentError: it cannot be drawn, or other pages take too long.
-        """
+        """The page with this number, from 1; raises DocumentError where it cannot be drawn, or others take too long."""
         found = self._drawn.get(number) or self._draw_in_turn(number)
         if isinstance(found, DocumentError):
             raise found

@@ -18,11 +18,7 @@ TTL_SECONDS = 3600.0  # a visitor at rest for longer is dropped
 
 
 class Registry:
-    """Visitors by id; the least recently used ones give way.
-
-    Args:
-        clock: seconds, monotonic.
-    """
+    """Visitors by id; the least recently used ones give way. `clock` gives seconds, monotonic."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

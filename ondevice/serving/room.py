@@ -16,12 +16,7 @@ FreeMemory = Callable[[torch.device | None], int]  # as `free_memory_bytes`
 
 
 def require_room(
-    plan: Plan,
-    num_tokens: int,
-    others: Sequence[Workspace],
-    *,
-    going: Workspace | None = None,
-    free_memory: FreeMemory = free_memory_bytes,
+    plan: Plan, num_tokens: int, others: Sequence[Workspace], free_memory: FreeMemory, going: Workspace | None = None
 ) -> None:
     """Refuse a pot, or a host tier, that would not fit, with what would.
 

@@ -39,9 +39,8 @@ HEADERS = {
 # Routes of Gradio that this app has no use for: they serve uploads, fetch from the internet on a visitor's behalf,
 # or describe the programming interface.
 _BLOCKED = re.compile(
-    r"/(file[=/]|proxy=|stream/|call/|run/|api/|deep_link|vibe-|undo-vibe|run-history|runs|monitoring|profiling|"
-    r"info/?$|openapi\.json|docs/?$|redoc/?$|mcp|process_recording|dev/)",
-    re.IGNORECASE,
+    r"(?i)/(file[=/]|proxy=|stream/|call/|run/|api/|deep_link|vibe-|undo-vibe|run-history|runs|monitoring|profiling|"
+    r"info/?$|openapi\.json|docs/?$|redoc/?$|mcp|process_recording|dev/)"
 )
 
 _HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]*))(?::[0-9]{0,5})?")  # as http defines it

@@ -6,7 +6,6 @@ Open ones need not be read for that, and saved ones are not opened. Nothing of i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import OndeviceError, PotError
@@ -17,45 +16,21 @@ from ondevice.serving.workspace import Workspace
 from ondevice.session.collection import collect
 
 _LISTED = 60  # documents of the library, the newest
+Member = Workspace | Entry  # a document that can be asked together with others
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A document that can be asked together with others: an open one, or one of the library."""
-
-    id: str
-    name: str
-    workspace: Workspace | None = None
-    entry: Entry | None = None
-
-    @classmethod
-    def of(cls, one: Workspace | Entry) -> Member:
-        """An open or a saved document as a member."""
-        if isinstance(one, Workspace):
-            return cls(one.id, one.name, workspace=one)
-        return cls(one.id, one.title, entry=one)
-
-    def text(self, jobs: Jobs) -> DocumentTokens:
-        """The text, whether it is read or not; that of a saved document without its pot.
-
-        Raises:
-            PotError: it is not open yet, or damaged.
-            PotMismatch, LibraryError: as `Library.text`.
-        """
-        if self.entry is not None:
-            return jobs.library.text(jobs.engine, self.entry.id)
-        if self.workspace is None or self.workspace.tokens is None:
-            raise PotError("The document is not open yet", where=self.name, fix="Wait until its text is there.")
-        return self.workspace.tokens
+def _text(jobs: Jobs, one: Member) -> DocumentTokens:
+    """The text, whether it is read or not; that of a saved document without its pot, and raises as `Library.text`."""
+    if not isinstance(one, Workspace):
+        return jobs.library.text(jobs.engine, one.id)
+    if one.tokens is None:
+        raise PotError("The document is not open yet", where=one.name, fix="Wait until its text is there.")
+    return one.tokens
 
 
 def lay_together(jobs: Jobs, workspace: Workspace, members: Sequence[Member]) -> None:
-    """Fill a collection's workspace with the texts of some documents, in this order.
-
-    Raises:
-        OndeviceError: there is none, or one cannot be opened.
-    """
-    collection = collect(jobs.engine, [member.text(jobs) for member in members])
+    """Fill a collection's workspace with some texts, in this order; raises OndeviceError where one cannot be had."""
+    collection = collect(jobs.engine, [_text(jobs, member) for member in members])
     workspace.accept(collection.session.context.tokens)
     workspace.session = collection.session
 
@@ -65,7 +40,7 @@ def members(jobs: Jobs, visitor: Visitor) -> list[Member]:
     opened = [one for one in visitor.documents if one.tokens is not None]
     saved = [one for one in jobs.library.entries() if not one.misfit(jobs.engine.loaded)][:_LISTED]
     known = {one.entry_id for one in opened}
-    return [*map(Member.of, opened), *(Member.of(entry) for entry in saved if entry.id not in known)]
+    return [*opened, *(entry for entry in saved if entry.id not in known)]
 
 
 def gather(jobs: Jobs, visitor: Visitor, chosen: Sequence[str] | None = None) -> Workspace:
@@ -79,7 +54,7 @@ def gather(jobs: Jobs, visitor: Visitor, chosen: Sequence[str] | None = None) ->
         OndeviceError: one of them cannot be opened.
     """
     there = {one.id: one for one in members(jobs, visitor)}
-    opened = [one.id for one in there.values() if one.workspace is not None]
+    opened = [one.id for one in there.values() if isinstance(one, Workspace)]
     before = [one for one in visitor.together if one in there]
     if chosen is None:
         chosen = [*before, *(one for one in opened if one not in visitor.seen_together)]

@@ -15,6 +15,8 @@ import numpy.typing as npt
 from ondevice.telemetry.provenance import Provenance
 from ondevice.telemetry.retention_history import STEPS_PERCENT, RetentionHistory
 
+Ints = npt.NDArray[np.int64]
+
 MAX_CELLS = 8_192  # of one answer to the browser: 57 kB
 _DECADES = 4  # that the second byte of a cell spans
 
@@ -35,12 +37,7 @@ class State(IntEnum):
 
 _KEPT_STATES = (State.KEPT, State.NOVEL, State.RECENT, State.SINK)
 # What can be laid over the field, in the order of their bytes; the names are those of assets/map_layers.js.
-LAYERS = {
-    "novel": State.NOVEL,
-    "host": State.IN_HOST,
-    "pruned": State.PRUNED,
-    "skipped": State.SKIPPED,
-}
+LAYERS = {"novel": State.NOVEL, "host": State.IN_HOST, "pruned": State.PRUNED, "skipped": State.SKIPPED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +66,7 @@ class Cells:
     states: npt.NDArray[np.uint8]
     steps: npt.NDArray[np.uint8]
     shares: npt.NDArray[np.float64]
-    counts: npt.NDArray[np.int64]
+    counts: Ints
 
     def to_bytes(self) -> bytes:
         """Two bytes a cell: the state in the low and the step in the high half, and the share on a log scale."""
@@ -88,13 +85,7 @@ class Cells:
 
 
 def make_cells(
-    num_tokens: int,
-    seen: Provenance | None,
-    history: RetentionHistory,
-    start: int,
-    stop: int,
-    size: int,
-    look: Look = Look(),
+    num_tokens: int, seen: Provenance | None, history: RetentionHistory, start: int, stop: int, size: int, look: Look
 ) -> Cells:
     """The tokens [start, stop) in cells of `size` tokens, the last of which may be smaller.
 
@@ -128,7 +119,7 @@ def make_cells(
 
 def _kept(
     seen: Provenance, history: RetentionHistory, start: int, stop: int, look: Look
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.uint8]]:
+) -> tuple[Ints, npt.NDArray[np.float64], npt.NDArray[np.uint8]]:
     """The tokens of [start, stop) that are kept, the share of heads that hold each, and its state."""
     if look.cycle is None:
         tokens, shares = seen.held(start, stop, look.layer, look.head)
@@ -146,13 +137,7 @@ def _kept(
 
 
 def _count_lost(
-    counts: npt.NDArray[np.int64],
-    seen: Provenance,
-    history: RetentionHistory,
-    firsts: npt.NDArray[np.int64],
-    lasts: npt.NDArray[np.int64],
-    kept: npt.NDArray[np.int64],
-    look: Look,
+    counts: Ints, seen: Provenance, history: RetentionHistory, firsts: Ints, lasts: Ints, kept: Ints, look: Look
 ) -> None:
     """Fill in how many tokens of each cell are not kept, and why; `counts` has those that are."""
     cursor, in_host = seen.num_positions, seen.in_host
@@ -170,7 +155,7 @@ def _count_lost(
 
     edges = np.arange(0, len(gone), size)
 
-    def count(which: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    def count(which: npt.NDArray[np.bool_]) -> Ints:
         found = np.zeros(len(firsts), np.int64)
         if len(edges):
             found[: len(edges)] = np.add.reduceat(which, edges, dtype=np.int64)

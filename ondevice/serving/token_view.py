@@ -83,9 +83,8 @@ class TokenView:
         elif isinstance(event, TokensRead) and session.context.is_open:
             if session.context.last_distilled is not None and session.context.last_distilled.num_read == event.num_read:
                 return  # the distillation that this step led to comes next
-            self._show(
-                take_provenance(session.context) if self.seen is None else self.seen.moved_to(session.context), session
-            )
+            seen = take_provenance(session.context) if self.seen is None else self.seen.moved_to(session.context)
+            self._show(seen, session)
 
     def settle(self, session: Session) -> None:
         """Reading has ended, or a pot came from disk. A stopped reading may have missed its last distillation."""

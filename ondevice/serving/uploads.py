@@ -115,22 +115,20 @@ class Uploads:
         try:
             num_bytes = received.stat().st_size
             if num_bytes > self.max_bytes:
-                raise DocumentError(
-                    f"The file has {words.size(num_bytes)}; the limit is {words.size(self.max_bytes)}",
-                    where=name,
-                    fix="Split it, or save it as plain text.",
-                )
+                what = f"The file has {words.size(num_bytes)}; the limit is {words.size(self.max_bytes)}"
+                raise DocumentError(what, where=name, fix="Split it, or save it as plain text.")
             require_space(self._folder, 0, name)  # it is moved
             target = self._folder / secrets.token_hex(16) / name
             target.parent.mkdir(mode=0o700)
             shutil.move(received, target)
         except OSError as error:
-            reason = error.strerror or "an error of the disk"
-            raise DocumentError(
-                f"The file cannot be taken: {reason}", where=name, fix="Choose it once more."
-            ) from error
+            what = f"The file cannot be taken: {error.strerror or 'an error of the disk'}"
+            raise DocumentError(what, where=name, fix="Choose it once more.") from error
         finally:
-            self._discard_received(received)
+            received.unlink(missing_ok=True)
+            # Gradio gives every upload a folder of its own; anything else in it is not ours to delete.
+            if received.parent.is_dir() and not any(received.parent.iterdir()):
+                received.parent.rmdir()
         return Upload(target)
 
     def require_space(self, num_bytes: int) -> None:
@@ -153,17 +151,3 @@ class Uploads:
             upload.discard()
             raise
         return upload
-
-    def copy(self, source: Path, name: str) -> Upload:
-        """A private copy of a file that belongs to the program."""
-        target = self._folder / secrets.token_hex(16) / name
-        target.parent.mkdir(mode=0o700)
-        shutil.copyfile(source, target)
-        return Upload(target)
-
-    @staticmethod
-    def _discard_received(received: Path) -> None:
-        received.unlink(missing_ok=True)
-        # Gradio gives every upload a folder of its own; anything else in it is not ours to delete.
-        if received.parent.is_dir() and not any(received.parent.iterdir()):
-            received.parent.rmdir()

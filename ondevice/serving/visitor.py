@@ -63,11 +63,7 @@ class Visitor:
         return [workspace for workspace in self.workspaces if workspace.is_collection]
 
     def new_collection(self) -> Workspace:
-        """A workspace for several documents together, of which nothing is kept on disk.
-
-        Raises:
-            DocumentError: there are too many.
-        """
+        """A workspace for several documents, not kept on disk; raises DocumentError where there are too many."""
         with self._changing:
             if len(self.collections) >= MAX_DOCUMENTS:
                 raise DocumentError(f"{MAX_DOCUMENTS} collections are open already", fix="Close one of them.")

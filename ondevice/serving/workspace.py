@@ -40,13 +40,6 @@ class Phase(StrEnum):
     SAVING = "saving"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why the last action failed."""
-
-    text: str
-
-
 @dataclass(slots=True)
 class Workspace:
     """One open document of a visitor.
@@ -71,7 +64,7 @@ class Workspace:
         address: of the content that was read, see `content_address`; "" where it is not known.
         entry_id: where in the library this pot has been saved; "" where it has not.
         forecast: seconds that reading all of it takes, by a measured speed; None before there is one.
-        problem: the last failure, until something succeeds.
+        problem: why the last action failed, until something succeeds; "": nothing failed.
         unkept: a sentence on why it will not be there after a restart; "" where nothing stands against that.
         activity: what is running; None at rest.
         is_waiting: an action is in line after another one.
@@ -104,7 +97,7 @@ class Workspace:
     writing: tuple[str, str] | None = None
     scan: Scan | None = None
     asked: QuestionQueue = field(default_factory=QuestionQueue)
-    problem: Problem | None = None
+    problem: str = ""
     unkept: str = ""
     activity: Phase | None = None
     is_waiting: bool = False
@@ -203,9 +196,8 @@ class Workspace:
     def tier_bytes(self) -> int:
         """The most memory that the host tier comes to take; 0 where there is none, or where it lies in files."""
         session = self.session
-        if session is None or session.context.host is None:
-            return 0
-        return session.context.host.most_bytes
+        host = session.context.host if session is not None else None
+        return host.most_bytes if host is not None else 0
 
     @property
     def untouched_tier_bytes(self) -> int:
@@ -227,13 +219,8 @@ class Workspace:
     @property
     def is_unused(self) -> bool:
         """True if there is nothing in it, and nothing is to come."""
-        return (
-            not self.is_collection
-            and self.document is None
-            and self.locked is None
-            and self.idle.is_set()
-            and not self.opening_name
-        )
+        is_empty = self.document is None and self.locked is None and not self.opening_name
+        return is_empty and not self.is_collection and self.idle.is_set()
 
     def claim(self) -> bool:
         """Put an action in line; False where another is running or in line, or nothing may begin here any more.
@@ -298,10 +285,6 @@ class Workspace:
         self.entry_id, self.address, self.read_with, self.unkept = "", "", None, ""
         self.view = TokenView(self.view.tokens, self.view.document) if self.view is not None else None
         self.fill.clear()
-        self.clear_conversation()
-
-    def clear_conversation(self) -> None:
-        """Drop the questions and answers; the pot has never held them."""
         self.exchanges.clear()
 
     def forget(self) -> None:
@@ -309,8 +292,8 @@ class Workspace:
         self.drop_pot()
         self.keep_locked(None)
         self.keep_pages(None)
-        self.view = self.tokens = self.pages = self.problem = self.scan = None
-        self.opening_name = ""
+        self.view = self.tokens = self.pages = self.scan = None
+        self.problem = self.opening_name = ""
 
     def keep_locked(self, upload: Upload | None) -> None:
         """Let this file wait for its password, in place of the one that did."""

@@ -65,12 +65,8 @@ class Provenance:
 
     def moved_to(self, context: Context) -> Provenance:
         """The same settled tokens, with what was read since the last distillation."""
-        return replace(
-            self,
-            num_positions=context.num_positions,
-            depths=context.depths.state,
-            in_host=_host_span(context),
-        )
+        depths, in_host = context.depths.state, _host_span(context)
+        return replace(self, num_positions=context.num_positions, depths=depths, in_host=in_host)
 
     def answering(self, context: Context) -> Provenance:
         """The pot while an answer is written: what came back for it is held, and what was put aside is not."""
@@ -141,12 +137,7 @@ class Provenance:
         pruned = np.count_nonzero((self.depths > 0) & (self.depths < self.num_layers))
         skipped = np.count_nonzero(self.depths == 0) if self.skims else 0
         host = self.in_host[1] - self.in_host[0]
-        return {
-            "novel": len(self.novel),
-            "host": host,
-            "pruned": int(pruned),
-            "skipped": int(skipped),
-        }
+        return {"novel": len(self.novel), "host": host, "pruned": int(pruned), "skipped": int(skipped)}
 
     def host_span_at(self, cursor: int) -> Span:
         """The span that host memory held when the cursor was there: the last tokens read before it."""
@@ -223,10 +214,8 @@ def _slots(
     layer of the pot; the origin of others is negative."""
     shape, most = pot.shape, max(counts)
     by_head = (shape.num_layers // shape.pot_layers_per_layer, shape.pot_layers_per_layer * shape.num_kv_heads)
-    origin, importance, novelty = (
-        buffer[:, 0, :, :most].cpu().numpy().reshape(*by_head, most).copy()
-        for buffer in (pot.origin, pot.importance, pot.novelty)
-    )
+    buffers = (buffer[:, 0, :, :most].cpu().numpy() for buffer in (pot.origin, pot.importance, pot.novelty))
+    origin, importance, novelty = (buffer.reshape(*by_head, most).copy() for buffer in buffers)
     num_used = np.repeat(counts, shape.num_kv_heads).reshape(by_head)
     origin[np.arange(most) >= num_used[..., None]] = -1
     return origin, importance, novelty

@@ -19,6 +19,9 @@ import numpy.typing as npt
 
 from ondevice.events import PotDistilled
 
+Ended = npt.NDArray[np.uint16]
+Shares = npt.NDArray[np.float32]
+
 STEPS_PERCENT = (0, 1, 10, 50)  # a token is at level n while more than the n-th of these per cent of all heads hold it
 NUM_LEVELS = len(STEPS_PERCENT) + 1  # level 0: no head holds it
 MAX_TOKENS = 8_000_000  # of a document that it is kept for
@@ -41,18 +44,12 @@ class RetentionHistory:
         # For each step, and last for novelty: the distillation (counted from 1) at which it ended; 0 = not yet.
         self._ended = np.zeros((NUM_LEVELS, 0), np.uint16)
         self._num_positions: list[int] = []
-        self._shares: list[npt.NDArray[np.float32]] = []
+        self._shares: list[Shares] = []
         self._alive = np.empty(0, np.int64)
 
     @classmethod
     def restore(
-        cls,
-        first_cycle: int,
-        ended: npt.NDArray[np.uint16],
-        num_positions: list[int],
-        shares: npt.NDArray[np.float32],
-        *,
-        is_complete: bool = True,
+        cls, first_cycle: int, ended: Ended, num_positions: list[int], shares: Shares, *, is_complete: bool = True
     ) -> RetentionHistory:
         """That of a `state`, to go on with the next distillation."""
         history = cls()
@@ -62,7 +59,7 @@ class RetentionHistory:
         history._alive = np.flatnonzero(ended[0] == 0)
         return history
 
-    def state(self) -> tuple[npt.NDArray[np.uint16], list[int], npt.NDArray[np.float32]]:
+    def state(self) -> tuple[Ended, list[int], Shares]:
         """Tensors of the history: for each step and token when it ended, (`NUM_LEVELS`, n), and for each distillation
         the tokens up to the cursor and the shares of the levels, (num_cycles, `NUM_LEVELS`)."""
         num_tokens = self._num_positions[-1] if self._num_positions else 0
@@ -131,14 +128,14 @@ class RetentionHistory:
         """True for each of the tokens [start, stop) that novelty kept at a distillation: (n,) as `levels`."""
         return self._is_later(self._part(start, stop, cycle)[-1], cycle)
 
-    def shares(self, cycle: int) -> npt.NDArray[np.float32]:
+    def shares(self, cycle: int) -> Shares:
         """Share of all heads that held a token of each level at a distillation, in the mean: (`NUM_LEVELS`,)."""
         return self._shares[cycle - self.first_cycle]
 
-    def _part(self, start: int, stop: int, cycle: int) -> npt.NDArray[np.uint16]:
+    def _part(self, start: int, stop: int, cycle: int) -> Ended:
         return self._ended[:, start : max(min(stop, self.num_positions(cycle)), start)]
 
-    def _is_later(self, ended: npt.NDArray[np.uint16], cycle: int) -> npt.NDArray[np.bool_]:
+    def _is_later(self, ended: Ended, cycle: int) -> npt.NDArray[np.bool_]:
         return (ended == 0) | (ended > cycle - self.first_cycle + 1)
 
     def _make_room(self, num_tokens: int) -> None:

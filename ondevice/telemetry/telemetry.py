@@ -10,20 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
-from ondevice.events import (
-    AnswerFinished,
-    AnswerToken,
-    DocumentRead,
-    Event,
-    HeadsMeasured,
-    PotDistilled,
-    QuestionRead,
-    Stage,
-    TextTokenized,
-    TokensChosen,
-    TokensOffloaded,
-    TokensRead,
-)
+from ondevice import events
+from ondevice.events import Event, Stage
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 # Reading; the heads of a model are measured once, whatever is read.
@@ -62,14 +50,14 @@ class Telemetry:
     def apply(self, event: Event) -> None:
         """Take one event into account."""
         match event:
-            case TextTokenized():
+            case events.TextTokenized():
                 self.stage_seconds["tokenize"] = event.seconds
-            case TokensChosen():
+            case events.TokensChosen():
                 self.stage_seconds["speculate"] += event.seconds
                 self._recent.append((0, event.seconds))
-            case HeadsMeasured():
+            case events.HeadsMeasured():
                 self.is_measuring = True
-            case TokensRead():
+            case events.TokensRead():
                 self.is_measuring = False
                 skipped = event.num_skipped - self.num_skipped
                 self.num_skipped = event.num_skipped
@@ -77,23 +65,23 @@ class Telemetry:
                 self.num_cached = event.num_cached
                 self.stage_seconds["forward"] += event.seconds
                 self._recent.append((event.num_tokens + skipped, event.seconds))
-            case PotDistilled():
+            case events.PotDistilled():
                 self.num_cycles, self.num_cached = event.cycle, event.num_cached
                 self.stage_seconds["distill"] += event.seconds
                 self.stage_seconds["novelty"] += event.novelty_seconds
                 self._recent.append((0, event.seconds + event.novelty_seconds))
-            case TokensOffloaded():
+            case events.TokensOffloaded():
                 self.stage_seconds["offload"] += event.waited_seconds
                 self._recent.append((0, event.waited_seconds))
                 self.offload_hidden_seconds += event.seconds - event.waited_seconds
-            case DocumentRead():
+            case events.DocumentRead():
                 self.num_total = event.ledger.tokens_total
                 self._add(event.stage_seconds)
-            case QuestionRead():
+            case events.QuestionRead():
                 self.answer = ""
-            case AnswerToken():
+            case events.AnswerToken():
                 self.answer += event.text
-            case AnswerFinished():
+            case events.AnswerFinished():
                 self.answer = event.text
                 self._add(event.stage_seconds)
 

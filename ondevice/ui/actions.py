@@ -57,7 +57,7 @@ class Actions:
             job = self._jobs.restore_workspace(workspace)
             if not (yield from _without_toast(self._runner.run(visitor, workspace, job))) or not workspace.is_away:
                 continue  # another page is at it
-            problems.append(workspace.problem.text if workspace.problem is not None else "It was not opened.")
+            problems.append(workspace.problem or "It was not opened.")
             visitor.close(workspace)
             yield self._runner.page(visitor)
         yield self._runner.failed(visitor, problems)
@@ -85,9 +85,8 @@ class Actions:
     def open_sample(self, visitor_id: object) -> Iterator[Patch]:
         """Open the sample document that comes with the program."""
         visitor = self._runner.visitor(visitor_id)
-        with resources.as_file(resources.files("ondevice.assets") / SAMPLE) as path:
-            upload = self._uploads.copy(path, SAMPLE)
-        yield from self._open_new(visitor, [lambda: upload])
+        with resources.as_file(resources.files("ondevice.assets") / SAMPLE) as path, path.open("rb") as content:
+            yield from self._open_new(visitor, [partial(self._uploads.receive, content, SAMPLE)])
 
     def _open_new(self, visitor: Visitor, given: Sequence[Callable[[], Upload]]) -> Iterator[Patch]:
         problems = self._runner.expiry(visitor)
@@ -151,8 +150,7 @@ class Actions:
     ) -> Generator[Patch, None, list[str]]:
         """Open a file in a workspace of its own, which vanishes if that fails; returns why it failed.
 
-        Args:
-            password: of a locked file, which has waited there; None: the file is new.
+        A locked file, which has waited there, has a `password`; a new one has None.
         """
         before = visitor.current
         visitor.look_at(workspace)
@@ -170,7 +168,7 @@ class Actions:
         if asked is not None and visitor.current.is_unused:
             visitor.current.asked.put(asked)  # it waits for the next document
         yield self._runner.page(visitor)
-        return [problem.text] if problem is not None else []
+        return [problem] if problem else []
 
     # -- reading and asking ----------------------------------------------------------------------
 

@@ -54,11 +54,7 @@ class AnswerActions:
     def _again(
         self, visitor_id: object, at: object, question: object, form: Form, shown: object
     ) -> tuple[Visitor, Workspace, Exchange, Asked]:
-        """An answer that is shown, and its question as it would be asked again in its place.
-
-        Raises:
-            NotBegun: it is not so any more, another answer is being written, or the form has an error.
-        """
+        """An answer that is shown, and its question as it would be asked again in its place; raises NotBegun."""
         visitor, workspace = self._runner.on_shown(visitor_id, shown)
         exchanges = workspace.exchanges
         if not isinstance(at, int) or not 0 <= at < len(exchanges) or exchanges[at].question != question:

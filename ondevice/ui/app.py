@@ -48,10 +48,8 @@ class Blocks(gr.Blocks):
         """The messages for each output: `data` at first, then edits `[[action, path, value], ...]`."""
         whole = list(data)
         sent = super().handle_streaming_diffs(block_fn, data, *args, **options)
-        return [
-            [["replace", [], value]] if _edits_an_update(edits, value) else edits
-            for edits, value in zip(sent, whole, strict=True)
-        ]
+        pairs = zip(sent, whole, strict=True)
+        return [[["replace", [], value]] if _edits_an_update(edits, value) else edits for edits, value in pairs]
 
 
 def _edits_an_update(edits: Any, value: Any) -> bool:
@@ -63,20 +61,14 @@ def _edits_an_update(edits: Any, value: Any) -> bool:
 
 
 def build_app(jobs: Jobs, uploads: Uploads, *, reads_at_once: bool = True) -> gr.Blocks:
-    """The app, ready to be launched.
-
-    Args:
-        reads_at_once: documents are read as soon as they are open; else when somebody presses Read.
-    """
+    """The app, ready to be launched; `reads_at_once`: documents are read once open, else when somebody presses Read."""
     models = Models(jobs)
-    runner = Runner(jobs, models=models)
+    runner = Runner(jobs, models)
     with Blocks(title="ondevice", analytics_enabled=False, fill_width=True) as demo:
         screen = build_screen(jobs.engine, jobs.keeping.secret())
-        actions = Actions(runner, uploads)
-        library = LibraryActions(runner)
+        actions = Actions(runner, uploads), AnswerActions(runner), LibraryActions(runner)
         others = ModelActions(runner, models), ScanActions(runner)
-        answers = AnswerActions(runner)
-        wire(demo, screen, actions, answers, library, *others, reads_at_once=reads_at_once)
+        wire(demo, screen, *actions, *others, reads_at_once=reads_at_once)
     demo.queue(max_size=8, api_open=False, default_concurrency_limit=1)
     # Gradio looks for work a thousand times a second, and a hundred times for progress, which nothing here reports.
     demo._queue.sleep_when_free, demo._queue.progress_update_sleep_when_free = 0.05, 1.0

@@ -73,12 +73,8 @@ def _marked(text: str, missing: list[str]) -> str:
 
 def _what_follows(workspace: Workspace, exchange: Exchange) -> str:
     """The sentence on when a better answer than an early one comes; nothing once all is read."""
-    left = workspace.seconds_left
-    if (
-        not exchange.num_unread
-        or exchange.record.get("stop_reason") == "outline"
-        or workspace.telemetry.num_passed >= workspace.num_tokens
-    ):
+    left, is_all_read = workspace.seconds_left, workspace.telemetry.num_passed >= workspace.num_tokens
+    if is_all_read or not exchange.num_unread or exchange.record.get("stop_reason") == "outline":
         return ""
     if not workspace.is_reading:
         return "Resume reading for a better one."

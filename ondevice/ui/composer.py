@@ -8,19 +8,10 @@ from ondevice.serving.question_queue import Asked
 from ondevice.serving.workspace import Phase, Workspace
 
 _ASK_EARLY = "Ask now; it is answered once reading has begun"
-_ASK_ALL = "Ask about the document"
-_ASK = {
-    Phase.EMPTY: "Ask now, or drop a document first",
-    Phase.OPENING: _ASK_EARLY,
-    Phase.REOPENING: _ASK_EARLY,
-    Phase.SAVING: _ASK_ALL,
-    Phase.READY: _ASK_EARLY,
-    Phase.READING: _ASK_ALL,
-    Phase.STOPPED: _ASK_ALL,
-    Phase.READ: _ASK_ALL,
-    Phase.ANSWERING: "Ask the next question",
-    Phase.SCANNING: "Ask now; it is answered after the scan",
-}
+_ASK = dict.fromkeys(Phase, "Ask about the document")
+_ASK |= dict.fromkeys((Phase.OPENING, Phase.REOPENING, Phase.READY), _ASK_EARLY)
+_ASK |= {Phase.EMPTY: "Ask now, or drop a document first", Phase.ANSWERING: "Ask the next question"}
+_ASK[Phase.SCANNING] = "Ask now; it is answered after the scan"
 _QUESTIONS = (
     "What is this document about?",
     "Which dates does it name, and what happened then?",
@@ -42,9 +33,8 @@ def invitation(workspace: Workspace) -> str:
 def examples(workspace: Workspace | None = None) -> list[dict[str, str]]:
     """Questions that an empty conversation offers, as Gradio takes them: for the document's longest sections, too."""
     headings = workspace.tokens.headings if workspace is not None and workspace.tokens is not None else []
-    sizes = {
-        after.start - one.start: one.title for one, after in pairwise(headings) if 2 < len(one.title) <= _MOST_CHARS
-    }
+    named = ((one, after) for one, after in pairwise(headings) if 2 < len(one.title) <= _MOST_CHARS)
+    sizes = {after.start - one.start: one.title for one, after in named}
     longest = [size for size in sorted(sizes, reverse=True)[:_SUGGESTED] if size > _FEWEST_CHARS]
     asked = [f"Summarise \u201c{title}\u201d" for size, title in sizes.items() if size in longest]
     return [{"text": text} for text in (_QUESTIONS[0], *(asked or _QUESTIONS[1:]))]

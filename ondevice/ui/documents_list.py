@@ -46,7 +46,7 @@ def documents_list(visitor: Visitor, members: Sequence[Member], free_bytes: int)
     if num_open > 1 or is_together:
         number = len(visitor.together) if visitor.together else num_open
         choices.append((f"{words.plural(number, 'document')} together\nasked from passages of all", TOGETHER))
-    titles = [f"{one.name} (library)" if one.entry is not None else one.name for one in members]
+    titles = [one.name if isinstance(one, Workspace) else f"{one.title} (library)" for one in members]
     ticks = list(zip(_told_apart(titles), (one.id for one in members), strict=True))
     pots = [workspace.pot_bytes for workspace in documents]
     text = ""

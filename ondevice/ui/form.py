@@ -9,40 +9,15 @@ from typing import Any
 import gradio as gr
 
 from ondevice import words
-from ondevice.config import (
-    ANSWERING,
-    CATALYSTS_WITH_WORDS,
-    SETTINGS,
-    ConversationConfig,
-    EngineConfig,
-    GenerationConfig,
-    Setting,
-    settings_of,
-    value_of,
-    with_choices,
-    with_values,
-)
+from ondevice.config import CATALYSTS_WITH_WORDS, ConversationConfig, GenerationConfig
+from ondevice.config.engine import ANSWERING, SETTINGS, EngineConfig, with_choices
+from ondevice.config.setting import Setting, settings_of, value_of, with_values
 from ondevice.errors import ConfigError
 from ondevice.session.engine import Engine
 from ondevice.ui.panels import panel
 
-
-@dataclass(frozen=True, slots=True)
-class PotSize:
-    """A pot's size that suits a kind of machine."""
-
-    name: str
-    capacity: int
-    num_kept: int
-
-
-SIZES = (
-    PotSize("Automatic", 0, 0),
-    PotSize("Phone", 1024, 512),
-    PotSize("Laptop", 2048, 1024),
-    PotSize("Workstation", 4096, 2048),
-)
-
+# By the kind of machine that they suit: a pot's slots, and how many a distillation keeps.
+SIZES = {"Automatic": (0, 0), "Phone": (1024, 512), "Laptop": (2048, 1024), "Workstation": (4096, 2048)}
 GROUPS = {"Answer": True, "Memory": True, "Lab": False}  # and whether they are unfolded
 _MEMORY = ("engine.memory", "tier.budget_bytes", "slim.schedule", "pot.preset", "pot.capacity", "pot.num_kept")
 CONVERSATION = settings_of(ConversationConfig)  # its control stands beside the question, and goes with it
@@ -76,11 +51,7 @@ class Form:
         return bool(self.values["conversation.remembers"])
 
     def engine_config(self, base: EngineConfig) -> EngineConfig:
-        """`base` with the form's values.
-
-        Raises:
-            ConfigError: a field is empty, or the values do not fit together.
-        """
+        """`base` with the form's values; raises ConfigError where a field is empty, or they do not fit together."""
         values = {path: _taken(CONTROLS[path], value) for path, value in self.values.items() if path in SETTINGS}
         if values["pot.catalyst"] not in CATALYSTS_WITH_WORDS:
             values["pot.catalyst_text"] = ""
@@ -150,12 +121,10 @@ def _slot_size(engine: Engine) -> str:
 
 def _size_choices(engine: Engine) -> list[tuple[str, str]]:
     size = engine.plan().slot_bytes if engine.has_model else 0
-    return [
-        (f"{p.name}\n{words.count(p.capacity)}" + (f"\n{words.size(p.capacity * size)}" if size else ""), p.name)
-        if p.capacity
-        else (f"{p.name}\nas the\ntext needs", p.name)
-        for p in SIZES
-    ]
+    found = {name: f"{name}\n{words.count(slots)}" for name, (slots, _) in SIZES.items()}
+    found |= {name: f"{found[name]}\n{words.size(slots * size)}" for name, (slots, _) in SIZES.items() if size}
+    found["Automatic"] = "Automatic\nas the\ntext needs"
+    return [(text, name) for name, text in found.items()]
 
 
 def control(one: Setting, value: Any, *, slot_size: str = "", **more: Any) -> Any:
@@ -211,11 +180,7 @@ def in_words(config: EngineConfig) -> str:
 
 def matching_size(capacity: float | None, num_kept: float | None) -> str | None:
     """Name of the size of these numbers."""
-    return next((size.name for size in SIZES if (size.capacity, size.num_kept) == (capacity, num_kept)), None)
-
-
-def size_named(name: str) -> PotSize | None:
-    return next((size for size in SIZES if size.name == name), None)
+    return next((name for name, size in SIZES.items() if size == (capacity, num_kept)), None)
 
 
 def _in_info(one: Setting, value: Any) -> str:
@@ -237,11 +202,7 @@ def _shown(one: Setting, value: Any) -> Any:
 
 
 def _taken(one: Setting, value: Any) -> Any:
-    """The value of a control in the unit of its setting.
-
-    Raises:
-        ConfigError: a number is missing, or cannot work.
-    """
+    """The value of a control in the unit of its setting; raises ConfigError where a number is missing or wrong."""
     assert one.form is not None
     if one.kind is bool:
         return bool(value)

@@ -131,23 +131,14 @@ def serving(
         keeping, speeds = Keeping(is_on=keeps), ReadingSpeeds(data_dir() / "speeds.json" if keeps else None)
         jobs = Jobs(engine, registry, library or Library(), free_memory, keeping, speeds, loading)
         uploads = Uploads(uploads_folder, limits)
-        routes = [
-            *map_routes(registry),
-            *page_routes(registry),
-            recording_route(),
-            *mark_routes(),
-        ]
+        routes = [*map_routes(registry), *page_routes(registry), recording_route(), *mark_routes()]
         login = Login(*auth) if auth is not None else None
         if api:
             routes += Api(jobs, uploads, login).routes()
         demo = build_app(jobs, uploads, reads_at_once=reads_at_once)
         stack.callback(demo.close, verbose=False)
 
-        def sweep() -> None:
-            registry.sweep()
-            drop_waiting(received)
-
-        stack.enter_context(_sweeping(sweep))
+        stack.enter_context(_sweeping(registry.sweep, partial(drop_waiting, received)))
         port = port or free_port(host)
         handover()
         require_port(host, port)
@@ -173,24 +164,15 @@ def serving(
 
 
 def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Route], received: Path) -> dict[str, Any]:
-    """Everything of Gradio that would open the app further than it must be, and our own routes inside the guards.
-
-    Args:
-        received: where Gradio stores what comes in.
-    """
+    """Everything of Gradio that would open the app further than it must be, and our own routes inside the guards."""
     hosts = [*LOOPBACK_NAMES, host, *allowed_hosts]
     if not is_loopback(host):
         hosts += [socket.gethostname(), f"{socket.gethostname()}.local"]
+    closed = ("share", "show_error", "run_history", "enable_monitoring", "mcp_server", "ssr_mode", "pwa")
     return {
-        "share": False,
-        "show_error": False,
+        **dict.fromkeys(closed, False),
         "allowed_paths": [],
-        "run_history": False,
-        "enable_monitoring": False,
         "footer_links": [],
-        "mcp_server": False,
-        "ssr_mode": False,
-        "pwa": False,
         "strict_cors": True,
         "state_session_capacity": 32,
         "max_threads": 16,
@@ -198,9 +180,7 @@ def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Rou
         "app_kwargs": {
             "routes": routes,
             "lifespan": _guarding(hosts, received, allow_addresses=not is_loopback(host)),
-            "docs_url": None,
-            "redoc_url": None,
-            "openapi_url": None,
+            **dict.fromkeys(("docs_url", "redoc_url", "openapi_url")),
         },
     }
 
@@ -234,13 +214,14 @@ def _let_end(before: Collection[threading.Thread]) -> None:
 
 
 @contextmanager
-def _sweeping(sweep: Callable[[], None]) -> Iterator[None]:
+def _sweeping(*steps: Callable[[], None]) -> Iterator[None]:
     """Drop old workspaces while the app runs, also when no page uses it."""
     ended = threading.Event()
 
     def run() -> None:
         while not ended.wait(_SWEEP_SECONDS):
-            sweep()
+            for step in steps:
+                step()
 
     thread = threading.Thread(target=run, name="sweep", daemon=True)
     thread.start()

@@ -29,11 +29,7 @@ class Screen:
 
 
 def build_screen(engine: Engine, secret: str | None = None) -> Screen:
-    """Lay out the screen inside the current Blocks.
-
-    Args:
-        secret: what a browser's own id is encrypted with there; None: another one with each start.
-    """
+    """Lay out the screen inside the current Blocks; `secret` encrypts a browser's own id, None: another each start."""
     parts: dict[str, Any] = {"session_id": gr.BrowserState(None, storage_key="ondevice-session", secret=secret)}
     model_events = "models", "use_model", "download_model", "cancel_download"
     parts["header"] = panel("header", header(engine), events=model_events)
@@ -77,22 +73,17 @@ def header(engine: Engine) -> dict[str, str]:
         return {"model": "No model yet", "notice": ""}
     device = "GPU" if loaded.device.type == "cuda" else "CPU"
     dtype = str(loaded.dtype).removeprefix("torch.")
-    form = {"none": "", "stored": ", weights quantised as in the file"}.get(
-        loaded.quantization, f", {loaded.quantization}"
-    )
+    forms = {"none": "", "stored": ", weights quantised as in the file"}
+    form = forms.get(loaded.quantization, f", {loaded.quantization}")
     return {"model": f"{loaded.name} on {device}, {dtype}{form}", "notice": loaded.notice}
 
 
 def _document_parts() -> dict[str, Any]:
     parts: dict[str, Any] = {}
     with gr.Group(elem_id="od-document"):
+        types = list(SUFFIXES)
         parts["file"] = gr.File(
-            label="Documents",
-            show_label=False,
-            file_types=list(SUFFIXES),
-            file_count="multiple",
-            height=92,
-            elem_id="od-file",
+            label="Documents", show_label=False, file_types=types, file_count="multiple", height=92, elem_id="od-file"
         )
         parts["documents"] = gr.Radio([], label="Open documents", visible=False, elem_id="od-documents")
         parts["members"] = gr.CheckboxGroup(
@@ -166,11 +157,9 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
         )
     with gr.Row(elem_id="od-answer-tools"):
         remembers = control(CONTROLS["conversation.remembers"], True, scale=1, elem_id="od-remember")
-        parts["export_markdown"] = gr.Button(
-            "Save as Markdown", size="sm", min_width=60, scale=0, interactive=False, elem_id="od-export-markdown"
-        )
-        parts["export_json"] = gr.Button(
-            "Save as JSON", size="sm", min_width=60, scale=0, interactive=False, elem_id="od-export-json"
-        )
+        for kind, title in (("markdown", "Save as Markdown"), ("json", "Save as JSON")):
+            parts[f"export_{kind}"] = gr.Button(
+                title, size="sm", min_width=60, scale=0, interactive=False, elem_id=f"od-export-{kind}"
+            )
     parts["download"] = panel("download")
     return parts, remembers

@@ -12,36 +12,23 @@ from ondevice import words
 from ondevice.config import on_screen
 from ondevice.errors import OndeviceError
 from ondevice.library.library import Entry
-from ondevice.serving.workspace import Problem
 from ondevice.ui.form import in_words
 from ondevice.ui.render import Patch
 from ondevice.ui.running import Runner
 
 
 class LibraryActions:
-    """The actions of the library.
-
-    Args:
-        runner: how actions run.
-    """
+    """The actions of the library, run by `runner`."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner, self._jobs, self._library = runner, runner.jobs, runner.jobs.library
 
     def show(self, visitor_id: object, problem: str = "") -> Patch:
         """The list as it is on the disk now, and how many open documents are kept of this visitor."""
-        entries = self._library.entries()
-        total = words.size(self._library.size_bytes())
-        return {
-            "library": {
-                "entries": [self._shown(entry) for entry in entries],
-                "text": f"{words.plural(len(entries), 'document')}, {total} on disk, in {self._library.folder}"
-                if entries
-                else "",
-                "problem": problem,
-                "kept": self._kept(visitor_id),
-            }
-        }
+        entries, total = self._library.entries(), words.size(self._library.size_bytes())
+        text = f"{words.plural(len(entries), 'document')}, {total} on disk, in {self._library.folder}"
+        shown = {"entries": [self._shown(entry) for entry in entries], "text": text if entries else ""}
+        return {"library": shown | {"problem": problem, "kept": self._kept(visitor_id)}}
 
     def save(self, visitor_id: object, shown: object = None) -> Iterator[Patch]:
         """Keep the document that the page shows (its id is `shown`), with its pot and its conversation."""
@@ -71,7 +58,7 @@ class LibraryActions:
             problem = workspace.problem
             visitor.close(workspace)
             visitor.look_at(before)
-            visitor.current.problem = problem or Problem("Opening it was stopped.")
+            visitor.current.problem = problem or "Opening it was stopped."
             yield self._runner.page(visitor)
 
     def rename(self, visitor_id: object, entry_id: object, title: object) -> Patch:
@@ -101,13 +88,9 @@ class LibraryActions:
 
     def _kept(self, visitor_id: object) -> str:
         number = len(self._jobs.keeping.of(visitor_id))
-        if not number:
-            return ""
-        verb = "is" if number == 1 else "are"
-        return (
-            f"{words.plural(number, 'open document')} {verb} kept for the next start, with the conversation, in "
-            f"{self._jobs.keeping.folder}. Closing a document deletes what is kept of it."
-        )
+        kept = f"{words.plural(number, 'open document')} {'is' if number == 1 else 'are'} kept for the next start"
+        kept = f"{kept}, with the conversation, in {self._jobs.keeping.folder}."
+        return f"{kept} Closing a document deletes what is kept of it." if number else ""
 
     def _changed(self, visitor_id: object, change: Callable[[], object]) -> Patch:
         try:

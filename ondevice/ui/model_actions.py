@@ -71,11 +71,7 @@ class ModelActions:
         yield self._runner.page(visitor) | self._list(visitor, problem=problem) | for_model(self._engine)
 
     def _list(self, visitor: Visitor, *, busy: str = "", problem: str = "", at_once: bool = False) -> Patch:
-        shown: dict[str, Any] = {
-            **self._runner.header(),
-            "question": self._models.question(visitor),
-            "busy": busy,
-        }
+        shown: dict[str, Any] = {**self._runner.header(), "question": self._models.question(visitor), "busy": busy}
         if not busy:
             shown["models"] = self._models.rows(at_once=at_once)
         return {"header": shown | {"problem": problem or self._models.problem}}

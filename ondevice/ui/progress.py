@@ -1,4 +1,4 @@
-"""Progress as the screen shows it: the text that is extracted, the tokens that are read, and what they come to."""
+"""Progress as the screen shows it: text extracted, tokens read and what they come to; and where the time went."""
 
 from __future__ import annotations
 
@@ -6,6 +6,25 @@ from typing import Any
 
 from ondevice import words
 from ondevice.serving.workspace import Phase, Workspace
+from ondevice.telemetry.telemetry import STAGES, Telemetry
+
+STAGE_LABELS = {
+    "tokenize": "Split text into tokens",
+    "measure": "Measure the model's heads",
+    "speculate": "Skim with a small model",
+    "forward": "Read tokens",
+    "novelty": "Score what is new",
+    "distill": "Choose what to keep",
+    "offload": "Wait for copies",
+    "other": "All else while reading",
+    "question": "Read questions",
+    "search": "Search the text",
+    "look": "Look for what to bring back",
+    "revival": "Bring tokens back",
+    "write": "Write answers",
+    "sources": "Find where answers looked",
+    "finish": "Check answers",
+}
 
 
 def progress(workspace: Workspace) -> list[dict[str, Any]]:
@@ -17,12 +36,10 @@ def numbers(workspace: Workspace) -> dict[str, tuple[str, str]]:
     """Tokens that are remembered, and the memory that takes under its ceiling: each a number and what it counts."""
     session, view = workspace.session, workspace.view
     outside, most = (session.context.host_bytes, session.plan.limit_bytes) if session is not None else (0, 0)
+    bound = f"of at most {words.size(most)}" if most else "of memory"
     return {
         "remembered": (words.count(view.num_held if view is not None else 0), "tokens remembered"),
-        "memory": (
-            words.size(workspace.pot_bytes + outside),
-            f"of at most {words.size(most)}" if most else "of memory",
-        ),
+        "memory": (words.size(workspace.pot_bytes + outside), bound),
     }
 
 
@@ -52,11 +69,20 @@ def _tokens_bar(workspace: Workspace) -> dict[str, Any]:
     elif not is_active and telemetry.num_passed and telemetry.ingest_seconds:
         speed = words.rate(telemetry.num_passed / telemetry.ingest_seconds)
         detail = f"{words.duration(telemetry.ingest_seconds)}, {speed}"
-    return {
-        "label": "Tokens read",
-        "done": done,
-        "total": max(total, 1),
-        "text": text,
-        "detail": detail,
-        "left": workspace.seconds_left if is_active else None,
-    }
+    left = workspace.seconds_left if is_active else None
+    return {"label": "Tokens read", "done": done, "total": max(total, 1), "text": text, "detail": detail, "left": left}
+
+
+def stage_times(telemetry: Telemetry) -> list[dict[str, Any]]:
+    """Seconds by stage since the document was opened."""
+    seconds = telemetry.stage_seconds
+    total = sum(seconds.values())
+    return [
+        {
+            "label": STAGE_LABELS[stage],
+            "seconds": seconds[stage],
+            "text": words.duration(seconds[stage]) if seconds[stage] else "–",  # noqa: RUF001
+            "share": seconds[stage] / total if total else 0.0,
+        }
+        for stage in STAGES
+    ]

@@ -21,9 +21,8 @@ from ondevice.serving.workspace import Phase, Workspace
 from ondevice.ui.chat import conversation
 from ondevice.ui.composer import examples, invitation, is_unread
 from ondevice.ui.form import CONTROLS, element_id
-from ondevice.ui.progress import numbers, progress
+from ondevice.ui.progress import numbers, progress, stage_times
 from ondevice.ui.scan_render import scan_panel, scan_progress
-from ondevice.ui.times import stage_times
 
 Patch = dict[str, Any]
 
@@ -95,12 +94,13 @@ def conversation_tools(workspace: Workspace) -> Patch:
 
 def controls(workspace: Workspace) -> Patch:
     """The buttons and fields that are there, and those that can be used."""
-    phase, problem = workspace.phase, workspace.problem
+    phase = workspace.phase
     is_busy = phase in _AT_WORK or workspace.is_waiting
+    can_stop = is_busy and not workspace.is_reading and phase not in _STOPPED_ELSEWHERE
     is_asked = workspace.asked.waiting is not None
     has_read = phase in _CAN_ASK
     return {
-        "problem": {"text": problem.text if problem else ""},
+        "problem": {"text": workspace.problem},
         "password_box": gr.update(visible=workspace.locked is not None),
         "file": gr.update(visible=phase is not Phase.OPENING),
         "sample": gr.update(visible=workspace.document is None and not is_busy),
@@ -116,11 +116,7 @@ def controls(workspace: Workspace) -> Patch:
             interactive=not workspace.pause.is_set(),
             value="Pausing…" if workspace.pause.is_set() else "Pause reading",
         ),
-        "stop": gr.update(
-            visible=is_busy and not workspace.is_reading and phase not in _STOPPED_ELSEWHERE,
-            value="Cancel",
-            interactive=True,
-        ),
+        "stop": gr.update(visible=can_stop, value="Cancel", interactive=True),
         "save": gr.update(
             visible=phase is Phase.READ and not (is_busy or workspace.is_collection),
             value="Save again" if workspace.entry_id else "Save to library",
@@ -146,11 +142,8 @@ def settings_error(error: OndeviceError) -> Patch:
 def settings_changed(workspace: Workspace, config: EngineConfig) -> Patch:
     """That settings differ from those that the document was read with, where they do."""
     before = workspace.read_with
-    changed = [
-        one.label_name
-        for path, one in FIELDS.items()
-        if before is not None and not one.answers and value_of(before, path) != value_of(config, path)
-    ]
+    read = {path: one for path, one in FIELDS.items() if before is not None and not one.answers}
+    changed = [one.label_name for path, one in read.items() if value_of(before, path) != value_of(config, path)]
     text = f"Changed since the reading: {', '.join(changed)}. Press “Read again” to read with that." if changed else ""
     return {"settings_note": {"text": text, "kind": "later", "field": ""}}
 

@@ -11,21 +11,9 @@ from dataclasses import replace
 
 import gradio as gr
 
-from ondevice import words
+from ondevice import events, words
 from ondevice.config import on_screen
 from ondevice.errors import OndeviceError
-from ondevice.events import (
-    AnswerFinished,
-    AnswerToken,
-    BlocksRead,
-    DocumentOpened,
-    DocumentRead,
-    HeadsMeasured,
-    PagesExtracted,
-    PotDistilled,
-    QuestionRead,
-    TokensRecalled,
-)
 from ondevice.scan.scan import ChunkScanned
 from ondevice.serving.job_events import Failed, JobEvent, NotKept, QuestionFailed, Saved, Waiting, Working
 from ondevice.serving.jobs import Job, Jobs
@@ -33,7 +21,7 @@ from ondevice.serving.models import Models
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.together import members
 from ondevice.serving.visitor import Visitor
-from ondevice.serving.workspace import Problem, Workspace
+from ondevice.serving.workspace import Workspace
 from ondevice.ui import render
 from ondevice.ui.chat import conversation
 from ondevice.ui.documents_list import documents_list
@@ -44,11 +32,11 @@ from ondevice.ui.render import Patch
 from ondevice.ui.scan_render import scan_panel
 from ondevice.ui.throttle import Throttle
 
-_EXPIRED = Problem(
+_EXPIRED = (
     "This page was idle for too long, or the app was started again: its documents were dropped. "
     "Please choose them again."
 )
-_AWAY = Problem(
+_AWAY = (
     "This page was idle for too long, or the app was started again. Its documents were kept: load the page again, and "
     "they are opened."
 )
@@ -119,19 +107,19 @@ class Runner:
     def not_shown(self, visitor: Visitor) -> Patch:
         """The page as it is now, for one that meant something else: nothing was done."""
         problem = visitor.current.problem
-        text = problem.text if problem is not None and problem in (_EXPIRED, _AWAY) else _NOT_SHOWN
+        text = problem if problem in (_EXPIRED, _AWAY) else _NOT_SHOWN
         return self.page(visitor) | {"problem": {"text": text}, "toast": text}
 
     def expiry(self, visitor: Visitor) -> list[str]:
         """The problem to show when a document is opened on a page that has lost all it had."""
-        return [_EXPIRED.text] if visitor.current.problem is _EXPIRED else []
+        return [_EXPIRED] if visitor.current.problem == _EXPIRED else []
 
     def failed(self, visitor: Visitor, problems: list[str]) -> Patch:
         """Patch of the last failure, if there is one."""
         if not problems:
             return {}
         text = "\n".join(problems)
-        visitor.current.problem = Problem(text)
+        visitor.current.problem = text
         return self.page(visitor) | {"toast": text}
 
     @contextmanager
@@ -158,20 +146,15 @@ class Runner:
 
     def header(self) -> dict[str, str]:
         """The model, the first one on its way, and one that is being downloaded."""
-        line = self.jobs.loading.line if self.jobs.loading is not None else ""
-        return header(self.jobs.engine) | ({"notice": line} if line else {}) | self._fetching()
+        line, text = self.jobs.loading.line if self.jobs.loading is not None else "", ""
+        if (fetching := self._models.fetching) is not None:
+            share = "" if fetching.fraction is None else f", {100 * fetching.fraction:.0f} %"
+            text = f"{fetching.row.title}: {fetching.stage}{share}"
+        return header(self.jobs.engine) | ({"notice": line} if line else {}) | {"fetching": text}
 
     @property
     def _is_loading(self) -> bool:
         return self.jobs.loading is not None and not self.jobs.loading.is_done.is_set()
-
-    def _fetching(self) -> dict[str, str]:
-        """Progress of the download of a model, for the header; "" where there is none."""
-        fetching = self._models.fetching
-        if fetching is None:
-            return {"fetching": ""}
-        share = "" if fetching.fraction is None else f", {100 * fetching.fraction:.0f} %"
-        return {"fetching": f"{fetching.row.title}: {fetching.stage}{share}"}
 
     def following(self) -> Patch:
         """The timer, where a download goes on that the page is to follow."""
@@ -253,11 +236,11 @@ class Runner:
                 chat = {"chat": conversation(workspace)} if workspace.asked.waiting is not None else {}
                 note = render.settings_changed(workspace, workspace.read_with) if workspace.read_with else {}
                 return render.controls(workspace) | render.reading(workspace) | self.documents(visitor) | chat | note
-            case DocumentOpened():
+            case events.DocumentOpened():
                 return {"chat": render.chat(workspace), **render.conversation_tools(workspace)}
-            case QuestionRead():
+            case events.QuestionRead():
                 return render.answering(workspace)
-            case AnswerFinished():
+            case events.AnswerFinished():
                 return render.answering(workspace) | render.conversation_tools(workspace)
             case QuestionFailed():
                 return render.answering(workspace) | {"toast": event.text, "question": event.question}
@@ -265,12 +248,13 @@ class Runner:
                 return {"toast": event.text}
             case Saved():
                 return {"news": f"Saved to the library: {words.size(event.entry.size_bytes)}."}
-        if not throttle.allows(urgent=isinstance(event, HeadsMeasured | PotDistilled | DocumentRead)):
+        is_urgent = isinstance(event, events.HeadsMeasured | events.PotDistilled | events.DocumentRead)
+        if not throttle.allows(urgent=is_urgent):
             return {}
         match event:
-            case PagesExtracted():
+            case events.PagesExtracted():
                 return {"progress": progress(workspace), "status": render.status(workspace)}
-            case AnswerToken() | BlocksRead() | TokensRecalled():
+            case events.AnswerToken() | events.BlocksRead() | events.TokensRecalled():
                 return render.answering(workspace)
             case ChunkScanned():
                 return {"scan": scan_panel(workspace), "status": render.status(workspace)}

@@ -11,11 +11,7 @@ from ondevice.ui.scan_render import scan_panel, to_csv
 
 
 class ScanActions:
-    """The actions of a scan. `shown` is the id of the document that the page shows, as the page says.
-
-    Args:
-        runner: how actions run.
-    """
+    """The actions of a scan, run by `runner`; `shown` is the id of the document that the page shows, as it says."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner, self._jobs = runner, runner.jobs

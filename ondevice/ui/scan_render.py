@@ -42,10 +42,8 @@ def scan_progress(scan: Scan) -> str:
 
 def to_csv(scan: Scan) -> str:
     """The findings as CSV, a row each, with all pages and the sentence of the first one."""
-    rows = (
-        (" ".join(finding.text.split()), " ".join(map(str, pages_of(finding))), finding.places[0].passage)
-        for finding in scan.findings.found
-    )
+    found = scan.findings.found
+    rows = ((" ".join(one.text.split()), " ".join(map(str, pages_of(one))), one.places[0].passage) for one in found)
     return as_csv(("found", f"{scan.tokens.document.unit}s", "sentence"), rows)
 
 
@@ -81,9 +79,6 @@ def _row(finding: Finding) -> dict[str, Any]:
     pages = pages_of(finding)
     first = finding.places[0].passage
     text = " ".join(finding.text.split())
-    return {
-        "text": text,
-        "places": [[page, by_page[page].start_token, by_page[page].stop_token] for page in pages[:_MOST_PLACES]],
-        "more": f"and {words.count(len(pages) - _MOST_PLACES)} more" if len(pages) > _MOST_PLACES else "",
-        "passage": first if first != text else "",
-    }
+    places = [[page, by_page[page].start_token, by_page[page].stop_token] for page in pages[:_MOST_PLACES]]
+    more = f"and {words.count(len(pages) - _MOST_PLACES)} more" if len(pages) > _MOST_PLACES else ""
+    return {"text": text, "places": places, "more": more, "passage": first if first != text else ""}

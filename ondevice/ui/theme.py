@@ -46,12 +46,9 @@ def make_theme() -> gr.themes.Base:
 def manifest(root: str = "") -> dict[str, Any]:
     """The manifest; `root` is the path under which the app is served."""
     return {
-        "name": "ondevice",
-        "short_name": "ondevice",
+        **dict.fromkeys(("name", "short_name"), "ondevice"),
         "description": "Reads documents of any length in a fixed amount of memory, and shows what it keeps.",
-        "id": f"{root}/",
-        "start_url": f"{root}/",
-        "scope": f"{root}/",
+        **dict.fromkeys(("id", "start_url", "scope"), f"{root}/"),
         "display": "standalone",
         "theme_color": _COLOUR,
         "background_color": _GROUND,

@@ -19,7 +19,7 @@ import gradio as gr
 
 from ondevice.ui.actions import Actions
 from ondevice.ui.answer_actions import AnswerActions
-from ondevice.ui.form import CONVERSATION, Form, matching_size, shows, size_named
+from ondevice.ui.form import CONVERSATION, SIZES, Form, matching_size, shows
 from ondevice.ui.layout import Screen
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.model_actions import ModelActions
@@ -114,11 +114,7 @@ class _Wires:
 
     An action is given the id of the visitor, the values of `inputs`, and what the event has under the names `data`.
     Behind them come the form and the id of the document that the page shows, where it has parameters of these names.
-    All that is in an event comes from the browser.
-
-    Args:
-        screen: where the components are.
-        pulse: patch of what a visitor's model is doing between two patches of an action.
+    All that is in an event comes from the browser. `pulse` gives what a visitor's model is doing between two patches.
     """
 
     def __init__(self, screen: Screen, pulse: Callable[[object], Patch]) -> None:
@@ -204,8 +200,7 @@ def _wire_settings(screen: Screen) -> None:
     sizes, preset = [form["pot.capacity"], form["pot.num_kept"]], screen.parts["preset"]
 
     def choose(name: str) -> tuple[Any, Any]:
-        size = size_named(name)
-        return (size.capacity, size.num_kept) if size else (gr.skip(), gr.skip())
+        return SIZES.get(name, (gr.skip(), gr.skip()))
 
     def show_words(kind: str) -> Any:
         return gr.update(visible=shows("pot.catalyst_text", kind))

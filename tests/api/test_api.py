@@ -43,7 +43,7 @@ from ondevice.serving.workspace import Workspace
 from ondevice.ui.launch import serving
 from ondevice_bench.client import Client, RequestFailed
 from tests.builders.documents import encrypt, make_pdf, make_repeating_epub, show
-from tests.builders.screens import TEXT, slow_down, tiny_engine, variables_kept
+from tests.builders.screens import TEXT, slow_down, tiny_engine, uploaded, variables_kept
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -355,7 +355,7 @@ def test_what_was_opened_for_a_client_that_has_gone_is_closed(tmp_path: Path, mo
         return run
 
     def upload() -> Any:
-        return uploads.copy(tmp_path / "lamp.txt", "lamp.txt")
+        return uploaded(uploads, tmp_path / "lamp.txt")
 
     left = ours.new("lamp.txt")
     with monkeypatch.context() as patched:

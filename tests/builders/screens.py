@@ -22,7 +22,7 @@ from ondevice.model.loading.progress import Progress
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.registry import Registry
 from ondevice.serving.room import FreeMemory
-from ondevice.serving.uploads import Uploads
+from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Engine
 from ondevice.ui.actions import Actions
@@ -40,6 +40,12 @@ NOTICE = "A notice with a `command`."
 def tiny_engine(config: EngineConfig = CONFIG) -> Engine:
     """An engine that reads 1,000 tokens in well under a second."""
     return Engine(replace(tiny_loaded(), notice=NOTICE), config)
+
+
+def uploaded(uploads: Uploads, path: Path) -> Upload:
+    """A private copy of a file."""
+    with path.open("rb") as content:
+        return uploads.receive(content, path.name)
 
 
 class Desk:

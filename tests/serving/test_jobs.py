@@ -28,6 +28,7 @@ from ondevice.events import (
     TokensRead,
 )
 from ondevice.library.library import Library
+from ondevice.machine.memory import free_memory_bytes
 from ondevice.model import decoder as decoding
 from ondevice.serving.job_events import Failed, JobEvent, Opened, QuestionFailed, Saved, Stopped, Waiting, Working
 from ondevice.serving.jobs import Jobs
@@ -38,7 +39,7 @@ from ondevice.serving.uploads import Uploads
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.engine import Engine
 from tests.builders.documents import encrypt, make_pdf, show
-from tests.builders.screens import CONFIG, TEXT, tiny_engine
+from tests.builders.screens import CONFIG, TEXT, tiny_engine, uploaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -64,7 +65,7 @@ class House:
 
     def open(self, path: Path, password: str = "", *, keeps_file: bool = False) -> list[JobEvent]:
         self.workspace = self.visitor.new(path.name)
-        upload = self.uploads.copy(path, path.name)
+        upload = uploaded(self.uploads, path)
         return list(self.jobs.open(self.claimed(), upload, password, keeps_file=keeps_file))
 
 
@@ -134,7 +135,7 @@ def test_opening_can_be_stopped(house: House, tmp_path: Path) -> None:
     pdf = make_pdf(tmp_path / "two.pdf", show("One."), show("Two."))
     house.workspace = house.visitor.new("two.pdf")
     ends = []
-    for event in house.jobs.open(house.claimed(), house.uploads.copy(pdf, "two.pdf")):
+    for event in house.jobs.open(house.claimed(), uploaded(house.uploads, pdf)):
         ends.append(event)
         if isinstance(event, PagesExtracted):
             house.workspace.request_stop()
@@ -348,10 +349,10 @@ def test_file_caches_of_a_board_with_shared_memory_count_as_free(monkeypatch: py
         board = SimpleNamespace(is_integrated=is_integrated)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device=None, board=board: board)
         if is_integrated:
-            require_room(engine.plan(CONFIG), len(TEXT), [])
+            require_room(engine.plan(CONFIG), len(TEXT), [], free_memory_bytes)
         else:
             with pytest.raises(PotError, match="The pot would take"):
-                require_room(engine.plan(CONFIG), len(TEXT), [])
+                require_room(engine.plan(CONFIG), len(TEXT), [], free_memory_bytes)
 
 
 @pytest.mark.parametrize("is_integrated", [True, False])

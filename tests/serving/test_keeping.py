@@ -35,7 +35,7 @@ from ondevice.ui.render import status
 from ondevice.ui.running import Runner
 from tests.builders.documents import encrypt, make_pdf, show
 from tests.builders.models import tiny_loaded
-from tests.builders.screens import CONFIG, TEXT, tiny_engine
+from tests.builders.screens import CONFIG, TEXT, tiny_engine, uploaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -66,7 +66,7 @@ class App:
         path.write_text(text)
         workspace = visitor.new(name)
         assert workspace.claim()
-        deque(self.jobs.open(workspace, self.uploads.copy(path, name)), maxlen=0)
+        deque(self.jobs.open(workspace, uploaded(self.uploads, path)), maxlen=0)
         return workspace
 
     def read(self, workspace: Workspace, num_steps: int = 1_000, config: object = CONFIG) -> list[JobEvent]:
@@ -137,7 +137,7 @@ def test_a_reading_goes_on_after_a_restart_and_answers_as_if_there_had_been_none
     assert (workspace.phase, workspace.telemetry.num_read) == (Phase.STOPPED, num_read)
     assert [exchange.text for exchange in workspace.exchanges] == [first]
     assert replay_of(workspace) == selections[: workspace.telemetry.num_cycles], "as far as it was read"
-    workspace.clear_conversation()
+    workspace.exchanges.clear()
     app.resume(workspace)
     assert replay_of(workspace) == selections, "of before the restart and after it"
     assert workspace.phase is Phase.READ
@@ -152,7 +152,7 @@ def test_a_reading_goes_on_after_a_restart_and_answers_as_if_there_had_been_none
     assert workspace.phase is Phase.READ
     assert [exchange.text for exchange in workspace.exchanges] == [expected]
     assert replay_of(workspace) == selections
-    workspace.clear_conversation()
+    workspace.exchanges.clear()
     assert app.ask(workspace) == expected
 
 
@@ -246,7 +246,7 @@ def test_forgetting_everything_after_a_restart_leaves_what_is_kept_of_others_and
     for one in (visitor, visitor, other):
         app.read(app.opened(one))
     workspace = programs.new("lamp.txt")
-    programs.open(workspace, app.jobs.open(workspace, app.uploads.copy(tmp_path / "lamp.txt", "lamp.txt")))
+    programs.open(workspace, app.jobs.open(workspace, uploaded(app.uploads, tmp_path / "lamp.txt")))
     app.read(workspace)
 
     app = App(tmp_path)  # to which only the first browser comes back
@@ -334,7 +334,7 @@ def test_a_full_disk_is_said_once_and_reading_goes_on(tmp_path: Path, monkeypatc
     assert said[0] in status(workspace)["text"]
     assert said[0] in _card(workspace)["notices"]
     assert workspace.phase is Phase.READ
-    assert workspace.problem is None
+    assert not workspace.problem
     assert app.ask(workspace)
     assert app.files() == []
 
@@ -368,7 +368,7 @@ def test_a_reading_with_a_small_model_is_kept_at_its_end(tmp_path: Path) -> None
     app, visitor = again(app, visitor)
     assert app.restore_workspace(visitor.current) == Opened()
     assert [exchange.text for exchange in visitor.current.exchanges] == [answer]
-    visitor.current.clear_conversation()
+    visitor.current.exchanges.clear()
     assert app.ask(visitor.current) == answer
 
 
@@ -432,7 +432,7 @@ def test_the_pages_of_a_pdf_come_back_unless_a_password_opens_them(tmp_path: Pat
     for name, password in (("lamp.pdf", ""), ("locked.pdf", "sesame")):
         workspace = visitor.new(name)
         assert workspace.claim()
-        upload = before.uploads.copy(tmp_path / name, name)
+        upload = uploaded(before.uploads, tmp_path / name)
         deque(before.jobs.open(workspace, upload, password, keeps_file=True), maxlen=0)
         before.read(workspace)
     copies = sorted((tmp_path / "open").glob("*.pdf"))

@@ -44,13 +44,13 @@ def test_cells_count_every_token_once(seed: int, size: int, start: int, pruned: 
     chance = np.random.default_rng(seed)
     depths = chance.integers(1, 3, 80).astype(np.uint16) if pruned else np.empty(0, np.uint16)
     seen = seen_of(chance, depths=depths, in_host=(30, 80) if hosted else (0, 0))
-    fine = make_cells(SIZE, seen, RetentionHistory(), 0, SIZE, 1)
+    fine = make_cells(SIZE, seen, RetentionHistory(), 0, SIZE, 1, Look())
     for token in range(SIZE):
         assert fine.states[token] == expected(seen, token), token
         assert fine.counts[token].sum() == 1
         assert fine.counts[token].argmax() == fine.states[token]
         assert fine.shares[token] == pytest.approx((seen.holders(token) > 0).mean())
-    coarse = make_cells(SIZE, seen, RetentionHistory(), start, SIZE, size)
+    coarse = make_cells(SIZE, seen, RetentionHistory(), start, SIZE, size, Look())
     for i, first in enumerate(range(start, SIZE, size)):
         part = slice(first, min(first + size, SIZE))
         assert coarse.counts[i].tolist() == fine.counts[part].sum(axis=0).tolist()
@@ -151,7 +151,7 @@ def test_stretches_are_lit_once_and_few_enough_to_be_sent(pairs: list[tuple[int,
 
 def test_a_million_tokens_make_no_larger_answer() -> None:
     seen = replace(seen_of(np.random.default_rng(0)), num_positions=900_000, num_settled=900_000)
-    cells = make_cells(1_000_000, seen, RetentionHistory(), 0, 1_000_000, 256)
+    cells = make_cells(1_000_000, seen, RetentionHistory(), 0, 1_000_000, 256, Look())
     assert len(cells.to_bytes()) == 2 * 3907
     assert len(cells.layers_to_bytes()) == (1 + len(LAYERS)) * 3907
     assert (3 + len(LAYERS)) * MAX_CELLS < 64_000

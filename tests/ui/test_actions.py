@@ -668,6 +668,6 @@ def test_what_does_not_fit_into_memory_leaves_the_document_that_was_there(
     path = tmp_path / "large.txt"
     path.write_bytes(b"lamp " * 240_000)
     with pytest.raises(DocumentTooLarge, match=rf"need about {needed}.*\(large.txt\)"):
-        list(open_upload(desk.workspace, Upload(path), None, letters))
+        list(open_upload(desk.workspace, Upload(path), None, letters, desk.jobs._until_model(desk.workspace)))
     assert desk.workspace.document is desk.document
     assert desk.workspace.phase is Phase.READY

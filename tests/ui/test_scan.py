@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ondevice.scan.prompt import asks_for_all
-from ondevice.serving.scanning import scan_document
+from ondevice.serving.job_events import Failed
 from ondevice.session.engine import Engine
 from ondevice.ui.scan_actions import ScanActions
 from ondevice.ui.scan_render import scan_panel, to_csv
@@ -88,8 +88,10 @@ def test_what_cannot_be_scanned_is_told(desk: Desk) -> None:
     assert "question is empty" in screen_after(actions.run(desk.id, " "))["problem"]["text"]
     assert "Nothing was done" in screen_after(actions.run(desk.id, "List all.", "0" * 32))["problem"]["text"]
     desk.actions.forget(desk.id)
-    with pytest.raises(Exception, match="no document to scan"):
-        next(scan_document(ENGINE, desk.visitor.current, "List all."))
+    assert desk.visitor.current.claim()
+    *_, failed = desk.runner.jobs.scan(desk.visitor.current, "List all.")
+    assert isinstance(failed, Failed)
+    assert "no document to scan" in failed.text
     assert actions.export(desk.id) == {}
 
 

@@ -24,9 +24,7 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 # Codecs that are not the encoding of any file, however much a file says so.
-_NEVER_DECLARED = frozenset(
-    {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "mbcs", "oem", "utf-7"}
-)
+_NEVER_DECLARED = {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "mbcs", "oem", "utf-7"}
 
 
 class Decoder:

@@ -7,6 +7,7 @@ formulas, comments, forms, merged cells or hidden words were known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ondevice.documents.formats.archive import Archive
 from ondevice.documents.formats.docx_html import document_html
@@ -29,9 +30,7 @@ def open_docx(request: Request) -> Reader:
     pages = list(_pages(blocks))
     if len(pages) > 1 and max(len(page.text) for page in pages) <= (_MOST_SEEN_CHARS if is_seen else _MOST_PAGE_CHARS):
         return _reader("page", pages)
-    return _reader(
-        "section", sections(Block(block.text.replace("\f", ""), block.is_heading, block.lost) for block in blocks)
-    )
+    return _reader("section", sections(replace(block, text=block.text.replace("\f", "")) for block in blocks))
 
 
 def _reader(unit: str, found: Iterable[Section]) -> Reader:

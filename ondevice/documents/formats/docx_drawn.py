@@ -86,9 +86,8 @@ def chart_html(root: Element) -> str:
 
 def diagram_html(root: Element) -> str:
     """The words of SmartArt, one line for each shape."""
-    return "".join(
-        f"<li>{escape(words)}</li>" for shape in root.iter() if tag(shape) == "pt" and (words := _words(shape))
-    )
+    shapes = (_words(shape) for shape in root.iter() if tag(shape) == "pt")
+    return "".join(f"<li>{escape(words)}</li>" for words in shapes if words)
 
 
 def _points(element: Element) -> dict[str, str]:

@@ -21,10 +21,8 @@ _ENCODINGS += ["iso2022_jp_2", "iso2022_kr", "hz", "ascii"]
 # Encodings of Latin letters that are this near to the best one are not told apart by statistics.
 _NEAR = 0.99
 # Greek to Thai; words with such letters and with Latin ones are a sign of the wrong alphabet.
-_OTHER_SCRIPT, _MIXED_WORD = (
-    re.compile("[\u0370-\u0e7f]"),
-    re.compile("[A-Za-z][\u0370-\u0e7f]|[\u0370-\u0e7f][A-Za-z]"),
-)
+_OTHER_SCRIPT = re.compile("[\u0370-\u0e7f]")
+_MIXED_WORD = re.compile("[A-Za-z][\u0370-\u0e7f]|[\u0370-\u0e7f][A-Za-z]")
 _FEW_MIXED = 0.3
 
 _WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")

@@ -13,15 +13,13 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 _SKIPPED = frozenset({"script", "style", "template", "head", "datalist", "rp", "noframes"})
 _MATH_TWICE = frozenset({"katex-html", "MathJax", "MathJax_Preview", "MathJax_Display", "MathJax_SVG"})
 _UNSEEN = re.compile(
-    r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|(?:font-size|opacity)\s*:\s*0(?:\.0+)?(?![\d.])"
-    r"|(?:left|top|text-indent)\s*:\s*-\d{4,}",
-    re.IGNORECASE,
+    r"(?i)display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|(?:font-size|opacity)\s*:\s*0(?:\.0+)?(?![\d.])"
+    r"|(?:left|top|text-indent)\s*:\s*-\d{4,}"
 )
 _SHOWN = re.compile(r"display\s*:\s*(?!none)|visibility\s*:\s*visible", re.IGNORECASE)
 _BANNER = re.compile(
-    r"(?:cookie|consent|gdpr)s?[-_ ]?(?:banner|bar|notice|consent|popup|modal|overlay|message|dialog|law|wall)"
-    r"|onetrust|cybotcookie|usercentrics|didomi-",
-    re.IGNORECASE,
+    r"(?i)(?:cookie|consent|gdpr)s?[-_ ]?(?:banner|bar|notice|consent|popup|modal|overlay|message|dialog|law|wall)"
+    r"|onetrust|cybotcookie|usercentrics|didomi-"
 )
 _CONTENT = "main, article, p"  # which no menu holds: an unclosed one does
 _MENU_CHARS = 60  # of a menu beside its links

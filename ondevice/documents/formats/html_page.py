@@ -11,7 +11,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from ondevice.documents.formats.html_hidden import Hidden
 from ondevice.documents.formats.html_parts import MAX_DEPTH, apart, attribute, filled_in, math, number, parts, spans
 from ondevice.documents.formats.inline import LOWERED, MARKS, RAISED, STRUCK, marked, settle
-from ondevice.documents.formats.layout import Cell, inner_table, ordinal, table_lines
+from ondevice.documents.formats.layout import Cell, ordinal, table_lines
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.sections import Block, begin_with
 from ondevice.search.outline import headed
@@ -213,7 +213,8 @@ class PageText:
         for caption in parts(node, ("caption",)):
             self._element(caption, "caption")
         if self._inline:
-            self._text.append(inner_table(table_lines(map(self._row, rows))))
+            lines = table_lines(map(self._row, rows))  # in a cell of another: "pump: 2; valve: 5"
+            self._text.append("; ".join(line.replace(" | ", ": ") for line in lines))
         elif is_layout:
             for cell in (cell for row in rows for cell in row):
                 self._boundary("tr")

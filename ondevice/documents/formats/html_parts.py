@@ -11,9 +11,7 @@ from ondevice.documents.formats.inline import formula
 
 MAX_DEPTH = 100  # of elements within elements; what is deeper is read as plain text
 # Boxes that stand side by side with room between them, though no blank does.
-_BOXES = frozenset(
-    {"a", "button", "label", "time", "meter", "data", "output", "input", "select", "textarea", "progress"}
-)
+_BOXES = {"a", "button", "label", "time", "meter", "data", "output", "input", "select", "textarea", "progress"}
 _TO_THE_END = 65_534  # rows: the most that a cell may span
 _VALUES = {"hidden": "", "password": "", "file": "", "image": "alt"}  # attributes that show what a field holds
 _BEGINS_ANEW = re.compile(r"[^\W\d_]{2}\|\d|\d\|(?!st|nd|rd|th)[^\W\d_]{2}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 _MOST_SPAN = 100  # columns that one cell may stand in
 _MOST_COLUMNS = 100  # of a row
 _MOST_TOLD_AGAIN = 100  # characters of a cell; a longer one stands once
+_ANY = sys.maxsize
 _ROMAN = {
     1000: "m", 900: "cm", 500: "d", 400: "cd", 100: "c", 90: "xc", 50: "l", 40: "xl", 10: "x", 9: "ix", 5: "v",
     4: "iv", 1: "i",
@@ -40,12 +41,7 @@ def table_lines(rows: Iterable[list[Cell]]) -> Iterator[str]:
 
 
 def spread(
-    row: Iterable[Cell],
-    held: Held,
-    above: Sequence[str] = (),
-    *,
-    most_columns: int = sys.maxsize,
-    most_again: int = sys.maxsize,
+    row: Iterable[Cell], held: Held, above: Sequence[str] = (), *, most_columns: int = _ANY, most_again: int = _ANY
 ) -> list[str]:
     """Texts of a row, column by column: one that spans rows or columns stands in each of them.
 
@@ -75,11 +71,6 @@ def _come_down(line: list[str], held: Held) -> None:
         if rows > 1:
             held[len(line)] = text, rows - 1
         line.append(text)
-
-
-def inner_table(lines: Iterable[str]) -> str:
-    """A table in a cell of another: "pump: 2; valve: 5"."""
-    return "; ".join(line.replace(" | ", ": ") for line in lines)
 
 
 def ordinal(number: int, style: str) -> str:

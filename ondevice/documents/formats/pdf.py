@@ -99,11 +99,7 @@ def _written_anew(request: Request) -> BytesIO | None:
 
 
 def open_letters(source: BinaryIO, request: Request, to_be: str = "read") -> pdfium.PdfDocument:
-    """The file in PDFium, with the empty password or the one given: most encrypted ones only forbid printing.
-
-    Raises:
-        DocumentError: one of its kinds.
-    """
+    """The file in PDFium, with the empty password (most only forbid printing) or that given; raises DocumentError."""
     try:
         return pdfium.PdfDocument(source, password=request.password)
     except pdfium.PdfiumError as error:

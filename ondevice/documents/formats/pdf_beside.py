@@ -129,10 +129,8 @@ def figure_lines(page: pdfium.PdfPage) -> list[str]:
         if not waiting:
             break
         if element := waiting.pop(0):
-            kind, text = (
-                _told(raw.FPDF_StructElement_GetType, element),
-                _told(raw.FPDF_StructElement_GetAltText, element),
-            )
+            kind = _told(raw.FPDF_StructElement_GetType, element)
+            text = _told(raw.FPDF_StructElement_GetAltText, element)
             if text and kind in ("Figure", "Formula"):
                 lines[f"{kind}: {text}"] = None
             count = range(raw.FPDF_StructElement_CountChildren(element))

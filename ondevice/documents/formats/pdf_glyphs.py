@@ -107,24 +107,18 @@ def read_glyphs(page: pdfium.PdfPage, has_layers: bool, name: Callable[[str, int
         left, low, right, high = in_frame(box, style.turn) if style.turn else box
         if run is not None and box == last:  # one glyph for several characters; PDFium turns lam and alef
             known = run.glyphs[-1][0]
-            both = (
-                character + known
-                if character == "\u0644" and known in "\u0622\u0623\u0625\u0627"
-                else known + character
-            )
-            run.glyphs[-1] = (both, left, right)
+            is_turned = character == "\u0644" and known in "\u0622\u0623\u0625\u0627"
+            run.glyphs[-1] = (character + known if is_turned else known + character, left, right)
         elif run is not None and (
             style.turn == ASKEW
             or (left - end < run.size and begin - right < run.size and abs(low - run.low) < 0.5 * run.size)
         ):
             run.glyphs.append((character, left, right))
         else:
-            run = Run(
-                style.turn, low - style.base, style.size, [(character, left, right)], low, high, style.veil, handle
-            )
+            glyphs = [(character, left, right)]
+            run = Run(style.turn, low - style.base, style.size, glyphs, low, high, style.veil, handle)
             runs.append(run)
-        begin, end = left, right
-        last = box
+        begin, end, last = left, right, box
     hidden, is_unsure = _unseen(page, runs, has_layers)
     notes = {
         "it holds text that nobody sees on it, left out here": has_far or hidden,

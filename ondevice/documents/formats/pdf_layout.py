@@ -119,11 +119,7 @@ def title_words(text: str) -> str:
 
 
 def marked(lines: list[str], titles: dict[str, int]) -> list[str]:
-    """The lines, with those that are a title marked as headings; one over several lines stands on one.
-
-    Args:
-        titles: levels by `title_words`.
-    """
+    """The lines, those that are `titles` (levels by `title_words`) marked as headings; each of these on one line."""
     found: list[str] = []
     start = 0
     while start < len(lines):

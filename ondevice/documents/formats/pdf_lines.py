@@ -75,9 +75,8 @@ def put_into_lines(runs: list[Run], values: list[Value]) -> list[Line]:
             continue
         level = round(run.base / 10)
         others = (line for step in (0, -1, 1) for line in near[run.turn, level + step][-_LOOK_BACK:])
-        line = (
-            lines[-1] if lines and _goes_on(lines[-1], run) else next((one for one in others if _fits(one, run)), None)
-        )
+        line = lines[-1] if lines and _goes_on(lines[-1], run) else None
+        line = line or next((one for one in others if _fits(one, run)), None)
         if line is None:
             line = Line(run.turn, run.base, run.size, run.left, run.right)
             lines.append(line)
@@ -106,15 +105,9 @@ def _goes_on(line: Line, run: Run) -> bool:
 
 def _fits(line: Line, run: Run) -> bool:
     reach = _BESIDE * max(line.size, run.size)
-    return (
-        _is_level(line, run)
-        and line.left - run.right < reach
-        and run.left - line.right < reach
-        and _is_free(line, run)
-        and any(
-            abs(run.left - other.right) < reach or abs(other.left - run.right) < reach for other in line.runs[-200:]
-        )
-    )
+    is_near = max(line.left - run.right, run.left - line.right) < reach
+    touches = (abs(run.left - other.right) < reach or abs(other.left - run.right) < reach for other in line.runs[-200:])
+    return _is_level(line, run) and is_near and _is_free(line, run) and any(touches)
 
 
 def _is_free(line: Line, run: Run) -> bool:
@@ -126,9 +119,8 @@ def _put_value(lines: list[Line], value: Value) -> None:
     run = value.run
     beside = [line for line in lines if line.turn == run.turn and abs(line.base - run.base) < 0.6 * run.size]
     if not beside:
-        run.glyphs = spread(
-            f"{value.name}: {run.text}" if value.name else run.text, run.left, run.right, 0.6 * run.size
-        )
+        text = f"{value.name}: {run.text}" if value.name else run.text
+        run.glyphs = spread(text, run.left, run.right, 0.6 * run.size)
         above = [index for index, line in enumerate(lines) if line.turn == run.turn and line.base > run.base]
         at = min(above, key=lambda index: lines[index].base, default=-1) + 1 if above else len(lines)
         lines.insert(at, Line(run.turn, run.base, run.size, run.left, run.right, [run]))

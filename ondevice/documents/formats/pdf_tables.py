@@ -142,9 +142,7 @@ def _gaps(line: Line) -> list[tuple[float, float]]:
 def _in_columns(rows: list[Line]) -> Block | None:
     """The rows as a block in columns; None if they are no more than lines with wide gaps."""
     full = [line for line in rows if len(line.cells) > 1]
-    if len(full) < 2:
-        return None
-    if _is_stretched(full):
+    if len(full) < 2 or _is_stretched(full):
         return None
     columns = _columns(full)
     is_prose = _is_prose(rows, columns)

@@ -1,21 +1,24 @@
-"""Plain text and Markdown files: bytes to numbered pages."""
+"""Plain text and Markdown: files to numbered pages, and standard input, read while it arrives."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO
 
 from ondevice.documents.formats.decode import Decoder
 from ondevice.documents.formats.guess import telling_lines
 from ondevice.documents.formats.normalize import normalize_chunks
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.sections import Block, join_sections
+from ondevice.documents.formats.sniff import refuse_binary
 from ondevice.documents.formats.split import split_pages, split_parts
 from ondevice.documents.formats.terminal import without_terminal
-from ondevice.documents.types import Page
+from ondevice.documents.types import Document, Page
 from ondevice.documents.worker.limits import MAX_PAGES
+from ondevice.errors import EmptyDocument
 
-_BLOCK_BYTES = 262_144
+_BLOCK_BYTES, _STREAM_BYTES = 262_144, 65_536  # of a file, and of a stream
 # A "page" longer than this is no page: the form feeds of that file mean something else.
 _MAX_PAGE_CHARS = 100_000
 _LINE_BYTES = 65_536
@@ -131,3 +134,30 @@ def lines(chunks: Iterable[str]) -> Iterator[str]:
 def _held(line: str) -> Iterator[Block]:
     if line:
         yield Block(line)
+
+
+def read_stream(stream: BinaryIO, name: str = "standard input") -> Document:
+    """A text stream as a document whose pages are made while they are asked for, once."""
+    return Document(name=name, kind="txt", unit="part", pages=_stream_pages(stream, name))
+
+
+def _stream_pages(stream: BinaryIO, name: str) -> Iterator[Page]:
+    decoder = Decoder()
+    has_text = False
+    parts = split_parts(normalize_chunks(without_terminal(decoder.decode(_stream_blocks(stream, name)))))
+    for page in number_pages(parts, decoder):
+        has_text = has_text or not page.text.isspace()
+        yield page
+    if not has_text:
+        raise EmptyDocument("no text came in", where=name, fix="Check the command that writes into the pipe.")
+
+
+def _stream_blocks(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    # read1 gives what is there: a slow pipe is read line by line and not only once 64 KiB have come.
+    read = getattr(stream, "read1", stream.read)
+    is_first = True
+    while block := read(_STREAM_BYTES):
+        if is_first:
+            refuse_binary(block, name)
+            is_first = False
+        yield block

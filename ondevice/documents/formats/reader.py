@@ -42,11 +42,7 @@ class Request:
         return Path(self.path).suffix.lower()
 
     def open(self) -> BinaryIO:
-        """A file of its bytes, at the first one.
-
-        Raises:
-            DocumentError: it is no regular file, or not the one that it was.
-        """
+        """A file of its bytes, at the first one; raises DocumentError if it is no regular file, or another one."""
         if self.data is not None:
             return io.BytesIO(self.data)
         file = open_regular(self.path)

@@ -25,11 +25,7 @@ def open_rows(request: Request) -> Reader:
 
 
 def table_parts(rows: Iterable[str], is_head: Callable[[str], bool]) -> Iterator[str]:
-    """Parts of a table whose rows have their line ends; all after the first one begin with the head once more.
-
-    Args:
-        is_head: True if a row can hold the names of the columns.
-    """
+    """Parts of a table whose rows have their line ends; later ones begin with its head again, a row that `is_head`."""
     rows = iter(rows)
     first = list(islice(rows, _FIRST_ROWS))
     head = next((row for row in first if is_head(row)), "")

@@ -54,11 +54,9 @@ def sniff(request: Request) -> str:
         is_page = _HTML.match(head) and not request.suffix
         return "html" if is_page else claim.kind
     if claim != found:
-        raise UnsupportedDocument(
-            f"the name says {claim.title}, but the content is {found.title}",
-            where=request.name,
-            fix=f"If you trust the file, rename it so that it ends in {found.suffixes[0]}, then open it again.",
-        )
+        what = f"the name says {claim.title}, but the content is {found.title}"
+        fix = f"If you trust the file, rename it so that it ends in {found.suffixes[0]}, then open it again."
+        raise UnsupportedDocument(what, where=request.name, fix=fix)
     return found.kind
 
 
@@ -66,9 +64,8 @@ def refuse_binary(head: bytes, name: str) -> None:
     """Raise unless the bytes are the beginning of a text."""
     if head.startswith(b"%PDF-") or head.startswith(_ZIP):
         what = "a PDF" if head.startswith(b"%PDF-") else "a ZIP archive or Office file"
-        raise UnsupportedDocument(
-            f"the stream is {what}, not text", where=name, fix="Save it to a file and open that file."
-        )
+        fix = "Save it to a file and open that file."
+        raise UnsupportedDocument(f"the stream is {what}, not text", where=name, fix=fix)
     for magic, what, fix in _UNREADABLE:
         if head.startswith(magic):
             raise UnsupportedDocument(f"this is {what}, not a document with text", where=name, fix=fix)

@@ -34,6 +34,8 @@ class Format:
         return title[:1].upper() + title[1:]
 
 
+_PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
+_PICTURE_STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\x00", b"MM\x00*")
 # Of the archives the first one that fits is taken, and of the texts the last one where no name fits.
 FORMATS = (
     Format("pdf", ("pdf", "open_pdf"), "a PDF", (".pdf",)),
@@ -44,13 +46,7 @@ FORMATS = (
     Format("odt", ("odt", "open_odt"), "an OpenDocument file", (".odt", ".ott", ".odp", ".ods"), member="content.xml"),
     Format("zip", ("opening", "open_collection"), "a ZIP archive", (".zip",)),
     Format("rtf", ("rtf", "open_rtf"), "a rich text (RTF)", (".rtf",), starts=(b"{\\rtf",)),
-    Format(
-        "image",
-        ("picture", "open_picture"),
-        "a picture",
-        (".png", ".jpg", ".jpeg", ".tif", ".tiff"),
-        starts=(b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\x00", b"MM\x00*"),
-    ),
+    Format("image", ("picture", "open_picture"), "a picture", _PICTURES, starts=_PICTURE_STARTS),
     Format("html", ("html", "open_html"), "a web page (HTML)", (".html", ".htm", ".xhtml"), is_text=True),
     Format("md", ("plain", "open_markdown"), "Markdown text", (".md", ".markdown"), is_text=True),
     Format("csv", ("rows", "open_rows"), "a table (CSV)", (".csv", ".tsv"), is_text=True),

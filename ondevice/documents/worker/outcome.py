@@ -99,15 +99,7 @@ def finish(collected: Collected, size_bytes: int, sha256: str) -> Document:
     pages = tuple(collected.pages)
     if not collected.has_text:
         raise _without_text(collected)
-    return Document(
-        name=collected.name,
-        kind=collected.kind,
-        unit=collected.unit,
-        pages=pages,
-        num_pages=len(pages),
-        size_bytes=size_bytes,
-        sha256=sha256,
-    )
+    return Document(collected.name, collected.kind, collected.unit, pages, len(pages), size_bytes, sha256)
 
 
 def _without_text(collected: Collected) -> errors.DocumentError:
@@ -123,12 +115,10 @@ def _without_text(collected: Collected) -> errors.DocumentError:
     if counts["unreadable"]:
         first = next(page for page in collected.pages if page.problem_code == "unreadable")
         what = f"no {collected.unit} holds text that can be read ({first.problem})"
-        return errors.EmptyDocument(
-            what, where=collected.name, fix=f"{_RESAVE_FIX} If letters are drawn as pictures: {_OCR_FIX}"
-        )
+        fix = f"{_RESAVE_FIX} If letters are drawn as pictures: {_OCR_FIX}"
+        return errors.EmptyDocument(what, where=collected.name, fix=fix)
     if counts["scan"]:
         what = f"none of its {total} {collected.unit}s holds text: {counts['scan']} scanned, {counts['blank']} blank"
         return errors.EmptyDocument(what, where=collected.name, fix=_OCR_FIX)
-    return errors.EmptyDocument(
-        "the document holds no text", where=collected.name, fix="Choose a document with text in it."
-    )
+    fix = "Choose a document with text in it."
+    return errors.EmptyDocument("the document holds no text", where=collected.name, fix=fix)

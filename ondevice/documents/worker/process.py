@@ -63,7 +63,10 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             write_message(cast(Any, stdin), message, is_ascii=True)
 
     def __exit__(self, *_: object) -> None:
-        self.kill()
+        self._process.kill()
+        self._process.wait()
+        self._pump.join()
+        cast(IO[bytes], self._process.stdout).close()
 
     @property
     def pid(self) -> int:
@@ -81,18 +84,11 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         except queue.Empty:
             return None
         if message is _END:
-            self._process.wait()
-            raise EOFError(self._how_it_ended())
+            is_out_of_time = -self._process.wait() == getattr(signal, "SIGXCPU", None)
+            raise EOFError("the limit of processor time was reached" if is_out_of_time else "the parser broke down")
         if isinstance(message, OndeviceError):
             raise message
         return cast("dict[str, Any]", message)
-
-    def kill(self) -> None:
-        """End the worker at once, whatever it is doing. Does nothing when it has ended."""
-        self._process.kill()
-        self._process.wait()
-        self._pump.join()
-        cast(IO[bytes], self._process.stdout).close()
 
     def _receive_all(self) -> None:
         stdout = cast(Any, self._process.stdout)
@@ -107,9 +103,3 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
                 self._messages.put(error)
         self._process.kill()
         self._messages.put(_END)
-
-    def _how_it_ended(self) -> str:
-        code = -self._process.returncode
-        if code == getattr(signal, "SIGXCPU", None):
-            return "the limit of processor time was reached"
-        return "the parser broke down"

@@ -91,10 +91,8 @@ class Chunks:
         field = self._fields[name]
         if isinstance(at, slice):
             stop = min(at.stop, self.num_rows // field.every)
-            pieces = [
-                chunk[name][_divided(inside, field.every)]
-                for chunk, inside, _ in self._parts(at.start * field.every, stop * field.every)
-            ]
+            parts = self._parts(at.start * field.every, stop * field.every)
+            pieces = [chunk[name][_divided(inside, field.every)] for chunk, inside, _ in parts]
         else:
             chunks = list(self._chunks)
             edges = [0, *(chunk.stop // field.every for chunk in chunks)]

@@ -13,9 +13,8 @@ from torch import Tensor
 from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, Field, ring_parts, to_host
 from ondevice.pot.saved_state import Extent, check_distinct, check_finite, check_names, check_within, take
 
-_DTYPE = (
-    torch.bfloat16
-)  # 8 bits would not do: a few numbers of a hidden state are hundreds of times larger than the rest
+# 8 bits would not do: a few numbers of a hidden state are hundreds of times larger than the rest.
+_DTYPE = torch.bfloat16
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +89,8 @@ class HiddenTier:
         places = torch.isin(self.origin, tokens.int()).nonzero().squeeze(1)
         origin, layers, states = (self._ring.read(name, places) for name in ("origin", "layers", "states"))
         order = origin.argsort()
-        found = []
-        for layer in layers.unique().tolist():
-            at = order[layers[order] == layer]
-            found.append(DroppedStates(layer, origin[at], states[at].to(dtype)))
-        return found
+        by_layer = ((layer, order[layers[order] == layer]) for layer in layers.unique().tolist())
+        return [DroppedStates(layer, origin[at], states[at].to(dtype)) for layer, at in by_layer]
 
     def state(self) -> dict[str, Tensor]:
         """The tensors held here, by name, the oldest first; with `restore` another tier goes on where this one is."""
@@ -135,8 +131,4 @@ class HiddenTier:
 
 def _fields(hidden_size: int) -> dict[str, Field]:
     """The fields that are kept of a token; the wider types first."""
-    return {
-        "origin": Field((), torch.int32),
-        "layers": Field((), torch.int32),
-        "states": Field((hidden_size,), _DTYPE),
-    }
+    return {"origin": Field((), torch.int32), "layers": Field((), torch.int32), "states": Field((hidden_size,), _DTYPE)}

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ from ondevice.pot.host.hidden_tier import DroppedStates, HiddenTier
 from ondevice.pot.host.kv_tier import HostTier
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import Extent
-from ondevice.pot.shape import PotShape
+from ondevice.pot.shape import PotShape, runs
 
 _HIDDEN = "hidden."
 _GPU_PIECE, _CPU_PIECE = 64 << 20, 2 << 20  # bytes in float32 of what is made small at once
@@ -109,11 +108,9 @@ class HostMemory:
         promised = self._pot.nbytes if self._pot.positions.device.type == "cpu" else 0
         usable = usable_bytes(free_memory_bytes() - promised)
         if self.most_bytes > usable:
-            raise PotError(
-                f"A host tier of {self.most_bytes / 1e9:.1f} GB does not fit: {usable / 1e9:.1f} GB of memory are free "
-                "for it",
-                fix="Lower {tier.budget_bytes}.",
-            )
+            what = f"A host tier of {self.most_bytes / 1e9:.1f} GB does not fit"
+            what = f"{what}: {usable / 1e9:.1f} GB of memory are free for it"
+            raise PotError(what, fix="Lower {tier.budget_bytes}.")
 
     def begin(self, dropped: Sequence[DroppedStates] = (), *, copies: bool = True) -> None:
         """Start to copy what the pot holds and the tier does not.
@@ -173,18 +170,14 @@ class HostMemory:
         def given(layer: int) -> tuple[int, int, int]:
             return before[layer], after[layer], self.tier.num_written(layer)
 
-        for (first, end, *_), group in groupby(range(shape.num_layers), key=given):
-            same = list(group)
+        for same in runs(slice(0, shape.num_layers), given):
+            first, end = before[same.start], after[same.start]
             size = max(budget // max(token_bytes * (end - first), 1), 1)
-            for start in range(same[0], same[-1] + 1, size):
-                yield slice(start, min(start + size, same[-1] + 1)), (first, end)
+            for start in range(same.start, same.stop, size):
+                yield slice(start, min(start + size, same.stop)), (first, end)
 
     def _copy(
-        self,
-        before: Sequence[int],
-        after: Sequence[int],
-        dropped: Sequence[DroppedStates],
-        computed: torch.cuda.Event | None,
+        self, before: list[int], after: list[int], dropped: Sequence[DroppedStates], computed: torch.cuda.Event | None
     ) -> float:
         """Seconds it took."""
         if computed is not None:

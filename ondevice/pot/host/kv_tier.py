@@ -16,7 +16,9 @@ from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, ring_parts, tier_fields,
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import LARGEST, Extent, check_finite, check_names, check_ring, take, take_counts
 from ondevice.pot.shape import FREE, PotShape
+from ondevice.pot.slots import At
 
+Device = torch.device | str
 _ALL = slice(None)
 _KEYS, _VALUES = ("numbers", "scales"), ("value_numbers", "value_scales")  # fields of vectors: see `tier_fields`
 
@@ -60,10 +62,8 @@ class HostTier:
         """Tokens of each layer that a budget has room for; raises PotError as the class."""
         unit = shape.num_layers * Chunks.unit_bytes(tier_fields(shape))
         if budget_bytes < unit:
-            raise PotError(
-                f"A host tier of {budget_bytes:,} bytes does not hold {UNIT_ROWS} tokens, which take {unit:,}",
-                fix="Raise {tier.budget_bytes}.",
-            )
+            what = f"A host tier of {budget_bytes:,} bytes does not hold {UNIT_ROWS} tokens, which take {unit:,}"
+            raise PotError(what, fix="Raise {tier.budget_bytes}.")
         return budget_bytes // unit * UNIT_ROWS
 
     @property
@@ -118,11 +118,7 @@ class HostTier:
         self._offload(layer, there, origin[extra:])
 
     def offload_from(self, pot: MemoryPot, layers: slice, slots: slice | Tensor) -> None:
-        """Copy some slots, the same in every head, of layers of a pot that were given equally many before.
-
-        Args:
-            slots: whose tokens rise.
-        """
+        """Copy `slots`, whose tokens rise, alike in every head, of layers of a pot that were given equally many."""
         origin = pot.origin[layers.start, 0, 0, slots]
         held = pot.slots.layers[layers]
         parts = [torch.stack([one[i][0, :, slots] for one in held]) for i in range(len(pot.slots.names))]
@@ -149,17 +145,17 @@ class HostTier:
             self._put(layer + index, own, {name: part[index] for name, part in units.items()})
             self.num_bytes_moved += sum(part.nbytes for part in own.values())
 
-    def keys(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> Tensor:
+    def keys(self, layer: int, at: At, device: Device = "cpu") -> Tensor:
         """Keys before RoPE of the places `at`, (num_kv_heads, n, head_dim) float32; (n,) int64 rising."""
         return self._framed(layer, self._around_frame(layer, at, device))
 
-    def keys_values(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> Tensor:
+    def keys_values(self, layer: int, at: At, device: Device = "cpu") -> Tensor:
         """Keys before RoPE and values of the places `at`, (2, num_kv_heads, n, head_dim) in the model's type."""
         read = [self._read(layer, at, names, torch.float32, device).movedim(0, 2) for names in self._vectors]
         both = torch.cat(read)
         return torch.stack((self._framed(layer, both[0]), both[1])).to(self._dtype)
 
-    def parts(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> list[Tensor]:
+    def parts(self, layer: int, at: At, device: Device = "cpu") -> list[Tensor]:
         """Contents of the pot's slots for the places `at`, each (num_kv_heads, n, ...): keys before RoPE and values
         in the model's type, or their codes and scales."""
         if self.frame is None:
@@ -171,7 +167,7 @@ class HostTier:
             for part in to_device(self._rings[layer].read(name, at), device).movedim(0, 2).unbind()
         ]
 
-    def unit_keys(self, layer: int, at: Tensor | None = None, device: torch.device | str = "cpu") -> Tensor:
+    def unit_keys(self, layer: int, at: Tensor | None = None, device: Device = "cpu") -> Tensor:
         """The mean key of every `UNIT_ROWS` neighbouring places, (num_kv_heads, num_units, head_dim) float32.
 
         Args:
@@ -192,7 +188,7 @@ class HostTier:
             numbers, scales = numbers[at], scales[at]
         return self._framed(layer, decode(numbers, scales, torch.float32).movedim(0, 1))
 
-    def _around_frame(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> Tensor:
+    def _around_frame(self, layer: int, at: At, device: Device = "cpu") -> Tensor:
         """Keys of the places `at` as they are stored, measured from the frame where there is one."""
         return self._read(layer, at, _KEYS, torch.float32, device, slice(0, 1))[:, 0].movedim(0, 1)
 
@@ -240,10 +236,8 @@ class HostTier:
         num_layers = self.shape.num_layers
         origin = take(state, "origin", torch.int32, (num_layers, None))
         if (used := origin.shape[1]) > self.capacity:
-            raise PotError(
-                f"The host tier that was saved has {used:,} tokens, this one has room for {self.capacity:,}",
-                fix="Raise {tier.budget_bytes}.",
-            )
+            what = f"The host tier that was saved has {used:,} tokens, this one has room for {self.capacity:,}"
+            raise PotError(what, fix="Raise {tier.budget_bytes}.")
         num_written = take_counts(state, "num_written", num_layers, extent.num_tokens)
         num_held = [min(count, used) for count in num_written]
         check_ring(origin, num_held, extent, self.shape.pot_layers_per_layer)
@@ -290,11 +284,7 @@ class HostTier:
         return dict(self._stored("means", "mean_scales", means))
 
     def _put(self, layer: int, new: dict[str, Tensor], units: dict[str, Tensor]) -> None:
-        """Write rows (n, ...) of every field behind the newest ones, and the mean keys that follow from them.
-
-        Args:
-            units: mean keys of the units that the rows fill.
-        """
+        """Write rows (n, ...) of every field behind the newest ones, and mean keys: `units` are of those they fill."""
         ring, count = self._rings[layer], new["origin"].shape[0]
         if not count:
             return
@@ -327,13 +317,7 @@ class HostTier:
         return list(zip((numbers, scales), encode(vectors, bits), strict=True))
 
     def _read(
-        self,
-        layer: int,
-        at: Tensor | slice,
-        names: tuple[str, str],
-        dtype: torch.dtype,
-        device: torch.device | str,
-        which: slice = _ALL,
+        self, layer: int, at: At, names: tuple[str, str], dtype: torch.dtype, device: Device, which: slice = _ALL
     ) -> Tensor:
         """The inverse: (n, ..., head_dim) of `dtype`, made wide only where it is wanted."""
         return decode(*(to_device(self._rings[layer].read(name, at)[:, which], device) for name in names), dtype)

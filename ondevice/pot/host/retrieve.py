@@ -37,11 +37,8 @@ class _How(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The contents of one layer of the tier.
-
-    `blocks` (n,) int64 of the document, of each place; `begins` and `ends` (num_units,) those of the first and the last
-    place of each unit; `is_left_out` (n,) places whose tokens are no candidates.
-    """
+    """Of one layer of the tier the `blocks` (n,) int64 of each place, `begins` and `ends` (num_units,) of the first and
+    the last place of each unit; `is_left_out` (n,) places whose tokens are no candidates."""
 
     origin: Tensor
     blocks: Tensor

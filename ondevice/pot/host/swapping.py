@@ -65,7 +65,8 @@ def bring_back(
     origins = [tier.origin(layer).long() for layer in range(pot.shape.num_layers)]
     last = max((int(origin.max()) for origin in origins if origin.numel()), default=0)
     last = max(last, int(pot.origin.max()))
-    distance = _distance_of_blocks(blocks, max(last // block_size, *blocks) + 1)
+    all_blocks = torch.arange(max(last // block_size, *blocks) + 1)
+    distance = (all_blocks[:, None] - torch.tensor(blocks)).abs().amin(dim=1)  # to the nearest wanted one, in blocks
     order = _order_of_blocks(blocks, distance)
     distance[[block for block in staying if block < distance.shape[0]]] = 0
     places: _Places | None = None
@@ -92,10 +93,8 @@ def bring_back(
         device = pot.positions.device
         parts = tier.parts(layer, distinct, device)
         index = [torch.searchsorted(distinct, part).to(device) for part in taken_places]
-        new = [
-            NewTokens([part[head, at] for part in parts], origin[places_of_head].int().to(device))
-            for head, (at, places_of_head) in enumerate(zip(index, taken_places, strict=True))
-        ]
+        origins_of = [origin[part].int().to(device) for part in taken_places]
+        new = [NewTokens([part[head, at] for part in parts], origins_of[head]) for head, at in enumerate(index)]
         pot.insert_last_(layer, num_used, new)
         num_bytes += sum(tokens.nbytes for tokens in new)
         for head, count, part in zip(heads, wanted, taken_places, strict=True):
@@ -106,11 +105,6 @@ def bring_back(
     return Moved(num_slots, num_aside, num_bytes, np.unique(np.concatenate(taken)))
 
 
-def _distance_of_blocks(blocks: Sequence[int], num_blocks: int) -> Tensor:
-    """Distance in blocks from each block of the document to the nearest wanted one, (num_blocks,) int64."""
-    return (torch.arange(num_blocks)[:, None] - torch.tensor(blocks)).abs().amin(dim=1)
-
-
 def _order_of_blocks(blocks: Sequence[int], distance: Tensor) -> Tensor:
     """The rank of each block of the document, (num_blocks,) int64: those wanted in their order, then by distance."""
     order = len(blocks) - 1 + distance
@@ -119,17 +113,10 @@ def _order_of_blocks(blocks: Sequence[int], distance: Tensor) -> Tensor:
 
 
 class _Places:
-    """Places in the tier of the tokens of one layer.
+    """Places in the tier of the tokens of one layer, `origin` (n,) int64; blocks below rank `num_wanted` are wanted.
 
-    Args:
-        origin: (n,) int64, the document token in each place.
-        order: the rank of each block, from `_order_of_blocks`.
-        num_wanted: blocks of the lowest ranks are wanted.
-
-    Attributes:
-        ranks: (n,) of the blocks.
-        wanted: places of wanted blocks, the most wanted first.
-        has: (tokens of all blocks,) bool, whether the tier has a token.
+    `ranks` (n,) are of the blocks, `wanted` the places of wanted ones, the most wanted first; `has` (tokens of all
+    blocks,) bool says whether the tier has a token.
     """
 
     def __init__(self, origin: Tensor, order: Tensor, block_size: int, num_wanted: int) -> None:
@@ -144,9 +131,7 @@ class _Places:
 class _Lacking:
     """Places in the tier of tokens that one head, which holds document tokens `held` (m,) int64, does not hold.
 
-    Attributes:
-        wanted: (n,) int64 those of wanted blocks, the most wanted first.
-        count: of all of them.
+    `wanted` (n,) int64 are those of wanted blocks, the most wanted first; there are `count` in all.
     """
 
     def __init__(self, places: _Places, held: Tensor) -> None:

@@ -71,21 +71,16 @@ def _one(view: TokenView, token: int, state: State, share: float, look: Look) ->
         lines.append(f"Held by {round(share * seen.num_heads)} of {seen.num_heads} heads of this layer")
     score = seen.score(token)
     if score is not None:
-        what = (
-            "most attention that the guiding prompt paid it in any head"
-            if view.method.observes == "catalyst"
-            else "the highest of any head"
-        )
+        is_guided = view.method.observes == "catalyst"
+        what = "most attention that the guiding prompt paid it in any head" if is_guided else "the highest of any head"
         lines.append(f"Score {score:.4g}: {what}")
     return lines
 
 
 def _several(view: TokenView, counts: np.ndarray, share: float, look: Look) -> list[str]:
-    kept = int(counts[State.KEPT :].sum())
-    parts = [f"{words.count(int(n))} {reason(view, State(i))}" for i, n in enumerate(counts) if n and i >= State.KEPT]
-    parts += [f"{words.count(int(n))} {reason(view, State(i))}" for i, n in enumerate(counts) if n and i < State.KEPT]
-    lines = ["; ".join(parts)]
-    if kept:
+    kept_first = sorted(enumerate(counts), key=lambda one: one[0] < State.KEPT)
+    lines = ["; ".join(f"{words.count(int(n))} {reason(view, State(i))}" for i, n in kept_first if n)]
+    if counts[State.KEPT :].any():
         about = "about " if look.cycle is not None else ""
         lines.append(f"Held by {about}{words.share(share, 1.0)} of attention heads on average")
     return lines

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from starlette.routing import Route
 from ondevice.serving.registry import Registry
 from ondevice.serving.token_map import MAX_CELLS, Look
 from ondevice.serving.token_view import TokenView
+from ondevice.serving.workspace import Workspace
 from ondevice.ui.map.account import account
 from ondevice.ui.map.reading_view import num_pieces, piece
 
@@ -26,33 +28,48 @@ PREFIX = "/ondevice"
 HEADER = "x-ondevice-workspace"
 _MAX_PAGES = 4096  # of one answer: 32 kB
 _MOST = 2**31  # of what numpy counts with
-_NO_STORE = {"Cache-Control": "no-store"}
+NO_STORE = {"Cache-Control": "no-store"}
 _MISSING = 204  # a document may be closed while the page asks for it: that is no failure for its console
 
 
-class _NotThere(Exception):
-    """This document has no such token, page or part."""
+class NotThere(Exception):
+    """This document has no such token, page or part, or is not open."""
+
+
+def document_route(
+    registry: Registry, name: str, answer: Callable[[Workspace, Request], Response], about: str = "document"
+) -> Route:
+    """The route of one kind of request about an open document.
+
+    Args:
+        registry: where workspaces are found.
+        answer: raises NotThere, or KeyError or ValueError where the request makes no sense.
+        about: what the request asks about.
+    """
+
+    def endpoint(request: Request) -> Response:
+        try:
+            if (workspace := registry.workspace(request.headers.get(HEADER))) is None:
+                raise NotThere
+            return answer(workspace, request)
+        except NotThere:
+            return Response(status_code=_MISSING, headers=NO_STORE)
+        except (KeyError, ValueError):
+            return PlainTextResponse(f"That is no question about a {about}.", 400, NO_STORE)
+
+    return Route(f"{PREFIX}/{name}", endpoint, methods=["GET"])
 
 
 def map_routes(registry: Registry) -> list[Route]:
     """The routes, for the app's own server; `registry` is where workspaces are found."""
+    answers = {"cells": _cells, "pages": _pages, "token": _token, "text": _text}
+    return [document_route(registry, name, partial(_of_view, answer)) for name, answer in answers.items()]
 
-    def route(name: str, answer: Callable[[TokenView, Request], Response]) -> Route:
-        def endpoint(request: Request) -> Response:
-            workspace = registry.workspace(request.headers.get(HEADER))
-            view = workspace.view if workspace is not None else None
-            if view is None:
-                return Response(status_code=_MISSING, headers=_NO_STORE)
-            try:
-                return answer(view, request)
-            except _NotThere:
-                return Response(status_code=_MISSING, headers=_NO_STORE)
-            except (KeyError, ValueError):
-                return PlainTextResponse("That is no question about a document.", 400, _NO_STORE)
 
-        return Route(f"{PREFIX}/{name}", endpoint, methods=["GET"])
-
-    return [route("cells", _cells), route("pages", _pages), route("token", _token), route("text", _text)]
+def _of_view(answer: Callable[[TokenView, Request], Response], workspace: Workspace, request: Request) -> Response:
+    if (view := workspace.view) is None:  # it may be closed meanwhile
+        raise NotThere
+    return answer(view, request)
 
 
 def _cells(view: TokenView, request: Request) -> Response:
@@ -75,20 +92,20 @@ def _pages(view: TokenView, request: Request) -> Response:
 def _token(view: TokenView, request: Request) -> Response:
     """All there is to say about the tokens [start, stop)."""
     start, stop, _ = _span(view, request)
-    return _json(account(view, start, max(stop, start + 1), _look(request)))
+    return as_json(account(view, start, max(stop, start + 1), _look(request)))
 
 
 def _text(view: TokenView, request: Request) -> Response:
     """A piece of the page at `index`, by the number of its part; runs also end before the tokens `from` and `to`."""
     index, part = _number(request, "index"), _number(request, "part")
     if index >= view.tokens.num_pages:
-        raise _NotThere
+        raise NotThere
     first, last = view.tokens.page_tokens(index)
     if part >= num_pieces(last - first):
-        raise _NotThere
+        raise NotThere
     names = ("from", "to")
     cuts = [_number(request, name) for name in names if name in request.query_params]
-    return _json(piece(view, index, part, _look(request), cuts))
+    return as_json(piece(view, index, part, _look(request), cuts))
 
 
 def _span(view: TokenView, request: Request) -> tuple[int, int, int]:
@@ -97,7 +114,7 @@ def _span(view: TokenView, request: Request) -> tuple[int, int, int]:
     if stop < start or size < 1:
         raise ValueError
     if start >= view.tokens.num_tokens:
-        raise _NotThere
+        raise NotThere
     return start, min(stop, view.tokens.num_tokens), size
 
 
@@ -114,9 +131,10 @@ def _number(request: Request, name: str) -> int:
 
 
 def _binary(content: bytes) -> Response:
-    return Response(content, media_type="application/octet-stream", headers=_NO_STORE)
+    return Response(content, media_type="application/octet-stream", headers=NO_STORE)
 
 
-def _json(value: Any) -> Response:
+def as_json(value: Any) -> Response:
+    """A response of JSON that no browser keeps."""
     content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    return Response(content, media_type="application/json", headers=_NO_STORE)
+    return Response(content, media_type="application/json", headers=NO_STORE)
