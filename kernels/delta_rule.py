@@ -23,9 +23,9 @@ def has_kernel(x: Tensor, rule: DeltaRule) -> bool:
 def prepare_delta_rule(rule: DeltaRule) -> None:
     """Compile what `delta_rule` needs; later processes find it in Numba's cache."""
     if has_kernel(rule.taps, rule):
-        from ondevice.kernels.cpu.delta_rule import prepare
+        from ondevice.kernels.cpu.delta_rule import compiled
 
-        prepare(rule.key_dim, rule.value_dim)
+        compiled(rule.key_dim, rule.value_dim)
 
 
 def delta_rule(

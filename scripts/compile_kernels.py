@@ -32,9 +32,9 @@ def compile_attention(num_heads: int, num_kv_heads: int, head_dim: int) -> None:
 
 def compile_delta_rule(key_dim: int, value_dim: int) -> None:
     """Compile the delta rule of such heads."""
-    from ondevice.kernels.cpu.delta_rule import prepare
+    from ondevice.kernels.cpu.delta_rule import compiled
 
-    prepare(key_dim, value_dim)
+    compiled(key_dim, value_dim)
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from ondevice.kernels.cpu import counters, token_parts, vectors
 from ondevice.kernels.cpu.building import Kernel, built, jit, last_change
 from ondevice.kernels.cpu.counters import draw, read_number, write_number
 from ondevice.kernels.cpu.threads import are_helping, run_in_threads
-from ondevice.kernels.cpu.token_parts import norm_row
+from ondevice.kernels.cpu.token_parts import copy_row, gate_row, norm_row
 from ondevice.kernels.cpu.vectors import (
     F32,
     I64,
@@ -72,14 +72,9 @@ def run(
     sizes = batch, num_tokens, rule.num_key_heads, rule.num_value_heads, channels
     record = np.zeros(1, _CALL)
     record[0] = *addresses, at, at + 2 * LINE_BYTES, thread_bytes, *sizes, rule.eps
-    kernel = _compiled(rule.key_dim, rule.value_dim).run
+    kernel = compiled(rule.key_dim, rule.value_dim).run
     run_in_threads(kernel, record.tobytes(), num_threads, is_short=are_helping())
     return out, new_state
-
-
-def prepare(key_dim: int, value_dim: int) -> None:
-    """Compile what `run` needs; later processes find it in Numba's cache."""
-    _compiled(key_dim, value_dim)
 
 
 def _scratch_bytes(key_dim: int, value_dim: int) -> int:
@@ -88,7 +83,8 @@ def _scratch_bytes(key_dim: int, value_dim: int) -> int:
 
 
 @cache
-def _compiled(key_dim: int, value_dim: int) -> Kernel:
+def compiled(key_dim: int, value_dim: int) -> Kernel:
+    """The kernel for heads of these sizes; later processes find it in Numba's cache."""
     parts_changed, num_vectors = last_change((counters, token_parts, vectors)), _vectors_at_once(value_dim)
 
     def work(call):  # type: ignore[no-untyped-def]
@@ -113,7 +109,7 @@ def _run(call: Any, key_dim: int, value_dim: int, num_vectors: int) -> None:
             call.new_state + 4 * task * key_dim * value_dim,
         )
         for at in range(0, 4 * key_dim * value_dim, 4 * value_dim):
-            copy_numbers(state + at, new_state + at, value_dim)
+            copy_row(state + at, new_state + at, value_dim)
         for first in range(0, call.num_tokens, _STRETCH):
             num_here = min(_STRETCH, call.num_tokens - first)
             _stretch(call, row, head, first, num_here, new_state, scratch, key_dim, value_dim, num_vectors)
@@ -175,7 +171,7 @@ def _stretch(
     for i in range(num_here):
         own = out + i * width
         norm_row(own, call.norm, own, value_dim, call.eps)
-        gate_numbers(own, gate + i * width, value_dim)
+        gate_row(gate + i * width, own, own, value_dim)
 
 
 @jit
@@ -223,19 +219,6 @@ def unit_row(b: ir.IRBuilder, x: ir.Value, scale: ir.Value, size: int) -> None:
     factor = splat(b, b.fdiv(scale, call_function(b, "llvm.sqrt.f32", F32, [total])))
     for at in range(0, size, LANES):
         store(b, b.fmul(load(b, x, 4 * at), factor), x, 4 * at)
-
-
-@kernel_part(num_literals=1)
-def copy_numbers(b: ir.IRBuilder, x: ir.Value, out: ir.Value, size: int) -> None:
-    for at in range(0, size, LANES):
-        store(b, load(b, x, 4 * at), out, 4 * at)
-
-
-@kernel_part(num_literals=1)
-def gate_numbers(b: ir.IRBuilder, x: ir.Value, gate: ir.Value, size: int) -> None:
-    """x = x * SiLU(gate), whole vectors."""
-    for at in range(0, size, LANES):
-        store(b, b.fmul(load(b, x, 4 * at), silu(b, load(b, gate, 4 * at))), x, 4 * at)
 
 
 @kernel_part(num_numbers=2, num_literals=3)

@@ -331,7 +331,10 @@ def _card(workspace: Workspace) -> dict[str, Any]:
         return card
     missing = [page for page in document.pages if page.problem_code]
     return card | {
-        **{name: getattr(document, name) for name in ("kind", "unit", "num_pages", "size_bytes")},
+        "kind": document.kind,
+        "unit": document.unit,
+        "num_pages": document.num_pages,
+        "size_bytes": document.size_bytes,
         "num_tokens": workspace.num_tokens,
         "num_read": session.context.num_read if session is not None else 0,
         "pot_bytes": workspace.pot_bytes,

@@ -98,8 +98,8 @@ def folders_of(roots: Sequence[Path] | None) -> list[Path]:
 
 def server_of(tools: Tools, server: MCPServer) -> MCPServer:
     """A server with the tools, whose descriptions are the first paragraphs of their own."""
-    parts = tools.passages, tools.read_pages, tools.headings, tools.find
-    for tool in (tools.open, tools.status, tools.ask, *parts, tools.collect, tools.scan, tools.library):
+    about = tools.passages, tools.read_pages, tools.headings, tools.find  # what a document holds
+    for tool in (tools.open, tools.status, tools.ask, *about, tools.collect, tools.scan, tools.library):
         server.add_tool(_told(tool), description=(inspect.getdoc(tool) or "").partition("\n\n")[0])
     return server
 

@@ -141,8 +141,14 @@ def _option(one: Setting) -> Any:
         metavar = f"INTEGER|{one.zero}"
     elif one.among is not None and not metavar:
         metavar = f"<{'|'.join(one.offered)}>"
-    shown: dict[str, Any] = {"show_default": one.unset or True, "hidden": one.path not in _IN_HELP}
-    option = typer.Option(one.option, help=help, rich_help_panel=one.panel, metavar=metavar, **shown)
+    option = typer.Option(
+        one.option,
+        help=help,
+        rich_help_panel=one.panel,
+        metavar=metavar,
+        show_default=one.unset or True,
+        hidden=one.path not in _IN_HELP,
+    )
     return Annotated[str if one.is_size or one.zero else one.kind, option]
 
 

@@ -79,8 +79,11 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
     def _show_bar(self, stage: str, fraction: float | None, detail: str) -> None:
         stage, detail = printable(stage), printable(detail)
         if self._bar is None:
-            texts = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[detail]}")]
-            columns = texts[0], BarColumn(bar_width=24), texts[1]
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=24),
+                TextColumn("{task.fields[detail]}", markup=False),
+            )
             self._bar = Progress(*columns, console=self._console, transient=True, refresh_per_second=5)
             self._task = self._bar.add_task(stage, total=None, detail=detail)
             self._bar.start()

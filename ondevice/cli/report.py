@@ -55,9 +55,11 @@ def _speed(answers: Sequence[AnswerFinished]) -> float | None:
 
 def _memory(session: Session, answers: Sequence[AnswerFinished], held: Holdings) -> dict[str, int]:
     memory = {
-        **{name: getattr(held, name) for name in ("pot_bytes", "speculator_bytes", "limit_bytes")},  # the last: of all
+        "pot_bytes": held.pot_bytes,
+        "speculator_bytes": held.speculator_bytes,
         "host_tier_bytes": held.tier_bytes,
         "host_tier_most_bytes": held.tier_most_bytes,
+        "limit_bytes": held.limit_bytes,  # of all of these
         "undo_bytes": max((answer.undo_bytes for answer in answers), default=0),  # gone again after each answer
         "peak_rss_bytes": peak_rss_bytes(),
     }

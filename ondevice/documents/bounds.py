@@ -48,9 +48,12 @@ class Room:
         self._seen = needed
         free = self._free_memory() + self._taken
         if needed > _SHARE * free:
-            what = f"its text and tokens need about {needed / 1e6:,.0f} MB; {free / 1e6:,.0f} MB of memory are free"
-            what, fix = f"{what}, and a document may take {_SHARE:.0%} of that", "Close other documents or programs."
-            raise DocumentTooLarge(what, where=self._name, fix=f"{fix} {_SPLIT_FIX}")
+            raise DocumentTooLarge(
+                f"its text and tokens need about {needed / 1e6:,.0f} MB; {free / 1e6:,.0f} MB of memory are free, "
+                f"and a document may take {_SHARE:.0%} of that",
+                where=self._name,
+                fix=f"Close other documents or programs. {_SPLIT_FIX}",
+            )
 
 
 class Intake:

@@ -38,12 +38,18 @@ def pages_of(finding: Finding) -> list[int]:
 
 def report(scan: Scan) -> dict[str, Any]:
     """All of a scan as JSON."""
-    document, names = scan.tokens.document, ("page", "start", "stop", "passage")
+    document = scan.tokens.document
     return {
         "question": scan.question,
         "count": len(scan.findings),
         "findings": [
-            {"text": one.text, "places": [{name: getattr(place, name) for name in names} for place in one.places]}
+            {
+                "text": one.text,
+                "places": [
+                    {"page": place.page, "start": place.start, "stop": place.stop, "passage": place.passage}
+                    for place in one.places
+                ],
+            }
             for one in scan.findings.found
         ],
         "doubted": scan.doubted,

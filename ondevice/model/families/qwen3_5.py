@@ -49,19 +49,22 @@ def _mixer(delta: Any) -> Mix:
         key_dim=delta.head_k_dim,
         value_dim=delta.head_v_dim,
     )
+    by_transformers = mixer_of(delta, "cache_params")
+    # What is laid together for the kernel, transformers' module would multiply whole for each of its parts.
+    if delta.activation != "silu" or delta.conv1d.bias is not None or not has_kernel(rule.taps, rule):
+        return by_transformers
     prepare_delta_rule(rule)
-    widths = delta.conv_dim, delta.value_dim
+    widths, num_taps, out = (delta.conv_dim, delta.value_dim), len(rule.taps), linear_of(delta.out_proj)
     mixed_and_gate, numbers = fuse([delta.in_proj_qkv, delta.in_proj_z]), fuse([delta.in_proj_b, delta.in_proj_a])
-    out, by_transformers = linear_of(delta.out_proj), mixer_of(delta, "cache_params")
 
     def mix(hidden: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        if delta.activation != "silu" or delta.conv1d.bias is not None or not has_kernel(hidden, rule):
+        if not has_kernel(hidden, rule):
             return by_transformers(hidden, state)
         mixed, gate = (part.contiguous() for part in mixed_and_gate(hidden).split(widths, dim=-1))
         strengths, steps = (part.contiguous() for part in numbers(hidden).chunk(2, dim=-1))
         inputs = state[0].transpose(1, 2).contiguous()
-        mixture, new = delta_rule(mixed, gate, steps, strengths, inputs, state[1].contiguous(), rule)
-        last = torch.cat((inputs, mixed[:, -len(rule.taps) :]), dim=1)[:, -len(rule.taps) :]
+        mixture, new = delta_rule(mixed, gate, steps, strengths, inputs, state[1], rule)
+        last = torch.cat((inputs, mixed[:, -num_taps:]), dim=1)[:, -num_taps:]
         return out(mixture), [last.transpose(1, 2), new]
 
     return mix

@@ -111,20 +111,18 @@ def load_gguf(
     gguf, there = summary.header, kept(path)
     try:
         config, tokenizer = _about(path, summary, there, report)
+        is_plain = isinstance(config, SimpleNamespace)
+        model = _empty(config, summary, as_skeleton=is_plain and store is None)
         if store is None:
-            own = None if is_plain(gguf) else config.to_dict()
+            own = None if is_plain else config.to_dict()
             store = PackedStore(there, partial(keep_tiles, path, gguf, tokenizer, own, report))
-            model = skeleton(config) if is_plain(gguf) else _empty(config, summary)
-        else:
-            model = _empty(config, summary)
         fill(model, path, gguf, FAMILIES[summary.family].stored, store, report)
     except _UNREADABLE as error:
         raise _unusable(path, error) from error
-    model.generation_config.eos_token_id = gguf.metadata.get("tokenizer.ggml.eos_token_id")
     return model, tokenizer
 
 
-def is_plain(gguf: GgufFile) -> bool:
+def _is_plain(gguf: GgufFile) -> bool:
     """True if configuration and tokenizer of a file are known without transformers."""
     family = gguf.metadata["general.architecture"]
     if family not in _PLAIN or not is_known(gguf.metadata):
@@ -134,7 +132,7 @@ def is_plain(gguf: GgufFile) -> bool:
 
 
 def config_of(gguf: GgufFile) -> SimpleNamespace:
-    """The fields of transformers' configuration, of a file that `is_plain`."""
+    """The fields of transformers' configuration, of a file for which `_is_plain` holds."""
     fields, family = gguf.metadata, gguf.metadata["general.architecture"]
 
     def field(name: str, default: Any = None) -> Any:
@@ -169,7 +167,7 @@ def _about(
 ) -> tuple[Any, GgufTokenizer]:
     """The configuration and the tokenizer: kept ones, or made by us or by transformers."""
     gguf = summary.header
-    config = config_of(gguf) if is_plain(gguf) else None
+    config = config_of(gguf) if _is_plain(gguf) else None
     if there is not None:
         tokenizer = GgufTokenizer(gguf.metadata, there.tokenizer, there.rendered)
         return config or transformers.AutoConfig.for_model(**there.config), tokenizer
@@ -201,10 +199,13 @@ def _where(path: Path) -> dict[str, Any]:
     return {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name, "local_files_only": True}
 
 
-def _empty(config: Any, summary: GgufSummary, dtype: torch.dtype = torch.float32) -> Any:
-    """The model of transformers without its weights."""
-    whole = config if not isinstance(config, SimpleNamespace) else transformers.AutoConfig.for_model(**vars(config))
-    model = empty_model(whole, dtype)
+def _empty(config: Any, summary: GgufSummary, dtype: torch.dtype = torch.float32, *, as_skeleton: bool = False) -> Any:
+    """The model without its weights: of transformers, or its skeleton."""
+    if as_skeleton:
+        model = skeleton(config)
+    else:
+        is_plain = isinstance(config, SimpleNamespace)
+        model = empty_model(transformers.AutoConfig.for_model(**vars(config)) if is_plain else config, dtype)
     model.generation_config.eos_token_id = summary.header.metadata.get("tokenizer.ggml.eos_token_id")
     return model
 

@@ -5,11 +5,12 @@ The `gguf` package knows how llama.cpp calls each; `families.as_stored` what its
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from ondevice.model.packed_modules import replace_module, set_weights
 
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
 LM_HEAD = "lm_head"
-FLOATS = frozenset((0, 1, 30))  # ggml's numbers of float32, float16 and bfloat16
+_LAYER = re.compile(r"\.layers\.(\d+)\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,7 @@ class StoredMatrix:
 
     def raw(self) -> Tensor:
         """(num_rows, bytes of a row) uint8; read, not mapped: what has been packed leaves memory."""
-        raw = torch.from_numpy(np.fromfile(self.path, np.uint8, self.tensor.num_bytes, offset=self.tensor.offset))
-        raw = raw.view(self.shape[0], -1)
+        raw = _bytes_of(self.path, self.tensor).view(self.shape[0], -1)
         return raw if self.rows is None else raw[self.rows]
 
     def mapped(self) -> StoredRows:
@@ -86,30 +86,18 @@ class StoredRows:
         return unpacked(torch.from_numpy(self.data[ids.numpy()]), self.kind, self.shape[1])
 
 
-class Store(Protocol):
-    """The form and place of what is read of a file."""
-
-    def parameter(self, numbers: Tensor) -> Tensor:
-        """A parameter that is no product's, of its numbers in float32."""
-        ...
-
-    def linear(self, name: str, stored: StoredMatrix, bias: Tensor | None) -> nn.Module: ...
-
-    def embedding(self, module: nn.Embedding, stored: StoredMatrix) -> nn.Module: ...
-
-    def finish(self, model: Any) -> None:
-        """All is in its place."""
-        ...
-
-
 class DenseStore:
-    """A store of weights on a device, of one floating-point type; a head that is the embedding shares its weight."""
+    """The place of the weights of a file: a device, in one floating-point type.
+
+    A head that is the embedding shares its weight.
+    """
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self._device, self._dtype = device, dtype
         self._embedded: tuple[GgufTensor, Tensor] | None = None
 
     def parameter(self, numbers: Tensor) -> Tensor:
+        """A parameter that is no product's, of its numbers in float32."""
         return numbers.to(self._device, self._dtype)
 
     def linear(self, name: str, stored: StoredMatrix, bias: Tensor | None) -> nn.Module:
@@ -126,7 +114,8 @@ class DenseStore:
         return module
 
     def finish(self, model: Any) -> None:
-        model.to(self._device)  # the buffers
+        """All is in its place, but for the buffers."""
+        model.to(self._device)
 
     def _dense(self, stored: StoredMatrix) -> Tensor:
         """(num_rows, num_columns) on the device."""
@@ -136,7 +125,7 @@ class DenseStore:
         return out
 
 
-def fill(model: Any, path: Path, gguf: GgufFile, as_stored: AsStored, store: Store, report: Progress) -> None:
+def fill(model: Any, path: Path, gguf: GgufFile, as_stored: AsStored, store: DenseStore, report: Progress) -> None:
     """Put the weights of a file in their places in an empty model.
 
     Raises:
@@ -176,12 +165,15 @@ def names_in(gguf: GgufFile) -> Callable[[str], str]:
     known = [arch for arch, name in MODEL_ARCH_NAMES.items() if name == family]
     if not known:
         raise ValueError(f"the installed package gguf does not know models of type {family}")
-    names = get_tensor_name_map(known[0], gguf.metadata[f"{family}.block_count"])
+    names = get_tensor_name_map(known[0], 1)  # all layers are called alike, and a map of all takes longer than reading
 
     def stored_name(name: str) -> str:
         if name == f"{LM_HEAD}.weight":  # Gemma 2 has none by llama.cpp
             return HEAD
-        return names.get_name(name.replace("dt_bias", "dt_proj.bias"), (".weight", ".bias")) or ""
+        of_first = _LAYER.sub(".layers.0.", name).replace("dt_bias", "dt_proj.bias")
+        stored = names.get_name(of_first, (".weight", ".bias")) or ""
+        layer = _LAYER.search(name)
+        return stored if layer is None else stored.replace("blk.0.", f"blk.{layer[1]}.", 1)
 
     return stored_name
 
@@ -203,7 +195,7 @@ def _place(
     own: dict[str, GgufTensor],
     path: Path,
     as_stored: AsStored,
-    store: Store,
+    store: DenseStore,
 ) -> None:
     """Put the parameters of one module where it keeps them."""
     shapes = {part: weight.shape for part, weight in module.named_parameters(recurse=False)}
@@ -230,9 +222,13 @@ def _place(
 
 def numbers_of(path: Path, tensor: GgufTensor) -> Tensor:
     """The numbers of a tensor in float32, of its own shape."""
-    raw = torch.from_numpy(np.fromfile(path, np.uint8, tensor.num_bytes, offset=tensor.offset))
     num_columns = tensor.shape[-1]
-    return unpacked(raw.view(prod(tensor.shape) // num_columns, -1), tensor.kind, num_columns).view(tensor.shape)
+    raw = _bytes_of(path, tensor).view(prod(tensor.shape) // num_columns, -1)
+    return unpacked(raw, tensor.kind, num_columns).view(tensor.shape)
+
+
+def _bytes_of(path: Path, tensor: GgufTensor) -> Tensor:
+    return torch.from_numpy(np.fromfile(path, np.uint8, tensor.num_bytes, offset=tensor.offset))
 
 
 def unpacked(raw: Tensor, kind: int, num_columns: int) -> Tensor:

@@ -108,8 +108,8 @@ class HostMemory:
         promised = self._pot.nbytes if self._pot.positions.device.type == "cpu" else 0
         usable = usable_bytes(free_memory_bytes() - promised)
         if self.most_bytes > usable:
-            what = f"A host tier of {self.most_bytes / 1e9:.1f} GB does not fit"
-            what = f"{what}: {usable / 1e9:.1f} GB of memory are free for it"
+            room = f"{usable / 1e9:.1f} GB of memory are free for it"
+            what = f"A host tier of {self.most_bytes / 1e9:.1f} GB does not fit: {room}"
             raise PotError(what, fix="Lower {tier.budget_bytes}.")
 
     def begin(self, dropped: Sequence[DroppedStates] = (), *, copies: bool = True) -> None:
