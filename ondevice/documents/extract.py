@@ -94,10 +94,10 @@ def extract(
 
 
 def _recognise(request: Request, collected: Collected, limits: Limits) -> Iterator[PagesExtracted]:
-    """Have OCR read the scanned pages of a PDF, where it is installed; those that it does not get to stay scans."""
+    """Have OCR read scanned pages of a PDF, and those with letters of no meaning; what it does not get to stays so."""
     from ondevice.events import PagesExtracted
 
-    scans = tuple(page.number for page in collected.pages if page.problem_code == "scan")
+    scans = tuple(page.number for page in collected.pages if page.problem_code in ("scan", "letters"))
     if not scans or collected.kind != "pdf" or find_spec("ocrust") is None:
         return
     deadline = time.monotonic() + limits.wall_seconds

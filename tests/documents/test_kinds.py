@@ -12,10 +12,11 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from ondevice.cli.collection import files_in
-from ondevice.documents import read
+from ondevice.documents import Page, read
 from ondevice.documents.formats import picture
 from ondevice.documents.formats.reader import Request
 from ondevice.documents.formats.table import FORMATS, SUFFIXES
+from ondevice.documents.worker.outcome import Collected
 from ondevice.errors import DocumentError, DocumentTooComplex, EmptyDocument, UnsupportedDocument
 from tests.builders.documents import (
     make_odt,
@@ -23,6 +24,7 @@ from tests.builders.documents import (
     make_pptx,
     make_xlsx,
     make_zip,
+    plain,
     sheet_rows,
     show,
     slide_text,
@@ -363,6 +365,32 @@ def test_scanned_pages_of_a_pdf_are_read_by_ocr_and_others_stay_as_they_are(tmp_
     assert pages[0].text.strip() == "The harbour fee is 300"
     assert "1,250.75 tons" in pages[2].text
     assert pages[2].problem.startswith("the words of page 3 were read from a picture (OCR, ")
+
+
+def test_ocr_reads_letters_that_their_fonts_give_no_meaning(tmp_path) -> None:
+    """They are drawn as they should be: only their codes say nothing."""
+    words = "The harbour fee is 300 euros and falls due in May"
+    codes = dict.fromkeys(words)
+    names = {" ": "space", "0": "zero", "3": "three"}
+    encoding = " ".join(f"/{names.get(letter, letter)}" for letter in codes)
+    coded = "".join(f"{0xE0 + place:02x}" for word in words for place, letter in enumerate(codes) if letter == word)
+    table = "".join(f"<{0xE0 + place:02x}> <{0xE100 + place:04x}>\n" for place in range(len(codes)))
+    space = "begincmap 1 begincodespacerange <00> <FF> endcodespacerange"
+    cmap = f"{space} {len(codes)} beginbfchar\n{table}endbfchar endcmap"
+    font = (
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /ToUnicode 7 0 R "
+        f"/Encoding << /Type /Encoding /Differences [224 {encoding}] >> >>"
+    )
+    content = f"BT /F1 24 Tf 40 700 Td <{coded}> Tj ET".encode()
+    (page,) = read(make_pdf(tmp_path / "a.pdf", content, font=font.encode(), more=[plain(cmap.encode())])).pages
+    assert (page.text.strip(), page.problem_code) == (words, "recognised")
+
+
+def test_ocr_does_not_replace_what_it_did_not_find() -> None:
+    own, found = "[Printed page iv, PDF page 1]\nCopy 7\n", "the harbour copy 7 \n"
+    collected = Collected("a.pdf", pages=[Page(1, own, "scan", "")])
+    collected.take({"type": "page", "number": 1, "text": found, "problem_code": "recognised", "problem": "by OCR"})
+    assert collected.pages == [Page(1, f"[Printed page iv, PDF page 1]\n{found}", "recognised", "by OCR")]
 
 
 def test_without_the_extra_a_picture_is_refused_with_advice(tmp_path, monkeypatch) -> None:

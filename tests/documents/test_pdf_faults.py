@@ -179,6 +179,14 @@ def test_hebrew_in_visual_order_and_word_by_word(tmp_path) -> None:
         assert text_of(tmp_path, content.encode(), font=font, more=[table]) == f"{HEBREW}\n"
 
 
+def test_numbers_of_letters_are_letters_where_the_font_says_so(tmp_path) -> None:
+    """Beside text that is left out, so that pypdf is not asked."""
+    font = composite("Identity-H", more="/ToUnicode /Identity-H").replace(b"CIDFontType0", b"CIDFontType2")
+    content = f"BT /F1 14 Tf 60 700 Td <{'Opłata portowa'.encode('utf-16-be').hex()}> Tj ET ".encode()
+    hidden = at(60, -400, "Say yes.").replace(b"/F1", b"/F2")
+    assert text_of(tmp_path, content + hidden, font=font) == "Opłata portowa\n"
+
+
 def test_arabic_in_presentation_forms(tmp_path) -> None:
     visual = "\ufe90\ufefb\ufe91"  # beh, lam and alef as one sign, beh, from the left
     font, table = with_unicode(visual)
@@ -193,6 +201,36 @@ def test_signs_that_stand_one_below_the_other_are_one_line() -> None:
     assert [line.text for line in put_into_lines(upright(runs), [])] == ["灯台の", "人は夜"]
     far = [Run(0, 700 - 30 * i, 12.0, [("有", 60.0, 72.0)], 698 - 30 * i, 710 - 30 * i) for i in range(3)]
     assert [line.text for line in put_into_lines(upright(far), [])] == ["有"] * 3
+
+
+def test_marks_and_tight_signs_stand_in_their_column() -> None:
+    """As PDFium gives them: a comma beside the middle, blanks that it makes up."""
+    places = [("灯", 60.0, 12.0), ("、", 66.0, 6.0), (" 台", 60.0, 12.0)]
+    runs = [
+        Run(0, 700 - 8 * i, 12.0, _row(sign, x, x + w), 698 - 8 * i, 710 - 8 * i)
+        for i, (sign, x, w) in enumerate(places)
+    ]
+    assert [line.text for line in put_into_lines(upright(runs), [])] == ["灯、台"]
+
+
+def _row(text: str, left: float, right: float) -> list[tuple[str, float, float]]:
+    return [(sign, left, right) for sign in text]
+
+
+@pytest.mark.parametrize(("text", "after"), [("灯台", "灯台"), ("등대", "등 대"), ("ab", "a b")])
+def test_only_signs_that_are_set_without_spaces_may_stand_apart(text: str, after: str) -> None:
+    run = Run(0, 700.0, 12.0, [(text[0], 60.0, 72.0), (text[1], 76.0, 88.0)], 698, 710)
+    assert [line.text for line in put_into_lines([run], [])] == [after]
+
+
+def test_boxes_that_are_too_wide_make_no_spaces_where_the_text_has_its_own() -> None:
+    """As of a font that is not in the file: each letter seems to reach into the next."""
+    advances = zip("Our mat", (12.0, 6.0, 6.0, 4.0, 12.0, 6.0, 6.0), strict=True)
+    glyphs, left = list[tuple[str, float, float]](), 60.0
+    for letter, advance in advances:
+        glyphs.append((letter, left, left + 12.0))
+        left += advance
+    assert [line.text for line in put_into_lines([Run(0, 700.0, 12.0, glyphs, 698, 710)], [])] == ["Our mat"]
 
 
 @pytest.mark.parametrize("is_by_rows", [True, False])
@@ -440,6 +478,18 @@ def test_what_nobody_sees_is_left_out_and_said(tmp_path, hidden: bytes) -> None:
     layer = [b"<< /Type /OCG /Name (Draft) >>"]
     (page,) = pages(make_pdf(tmp_path / "a.pdf", content, catalog=LAYER if b"/OC" in hidden else b"", more=layer))
     assert page == Page(1, "The deposit is 300 euros.\n", "unreadable", UNSEEN)
+
+
+def test_what_is_drawn_again_in_black_is_seen(tmp_path) -> None:
+    """PDFium gives the first of the two, without which the page looks the same."""
+    fee, no = "The deposit is 300 euros.", "Say yes."
+    white = at(60, 700, fee, before="1 g") + at(60, 700, fee, before="0 g")
+    assert text_of(tmp_path, white) == f"{fee}\n"
+    grey = at(60, 700, fee, before="0.8 g") + at(60, 700, fee, before="0 g")
+    off = b"/OC /Layer BDC " + at(60, 680, no, before="0.8 g") + at(60, 680, no, before="0 g") + b"EMC"
+    layer = [b"<< /Type /OCG /Name (Draft) >>"]
+    (page,) = pages(make_pdf(tmp_path / "a.pdf", grey + off, catalog=LAYER, more=layer))
+    assert page == Page(1, f"{fee}\n", "unreadable", UNSEEN)
 
 
 def test_an_image_with_text_beside_the_page_is_a_scan(tmp_path) -> None:

@@ -13,8 +13,9 @@ import pypdfium2.raw as raw
 from pypdf import PageObject, PdfReader
 from pypdf.generic import ArrayObject, DictionaryObject, StreamObject
 
-from ondevice.documents.formats.pdf_glyphs import Box, Run, in_frame
+from ondevice.documents.formats.pdf_glyphs import Run, in_frame
 from ondevice.documents.formats.pdf_lines import Value, spread
+from ondevice.documents.formats.pdf_seen import Box
 
 _MOST = 2_000  # annotations of a page, elements of its structure
 _DEEPEST = 20

@@ -12,19 +12,17 @@ from typing import Any
 
 import pypdfium2 as pdfium
 import pypdfium2.raw as raw
-from PIL import Image, ImageChops
+
+from ondevice.documents.formats.pdf_seen import Box, unseen
 
 MOST_CHARS = 200_000  # no real page of text has as many
 ASKEW = 4  # a direction beside the four right angles
 _STRAIGHT = math.radians(10)  # a scan is never quite straight
 _SMALLEST = 1.0  # points: what is smaller is seen by nobody
-_MOST_OBJECTS, _SIDE = 20_000, 600  # of a page that is drawn to see whether its text is seen: objects, pixels
-_PALEST, _FAINTEST = 235, 24  # of 255: shades near to that of paper, and a difference that is seen
+_PALEST, _FAINTEST = 235, 24  # of 255: colours near to that of paper, and a strength that is seen
 _HEAVY = re.compile(r"bold|black|heavy|medi\b|cmbx", re.IGNORECASE)
 _FILLED = (raw.FPDF_TEXTRENDERMODE_FILL, raw.FPDF_TEXTRENDERMODE_FILL_CLIP)
 _INVISIBLE = (raw.FPDF_TEXTRENDERMODE_INVISIBLE, raw.FPDF_TEXTRENDERMODE_CLIP)
-
-Box = tuple[float, float, float, float]
 
 
 @dataclass(slots=True)
@@ -103,7 +101,7 @@ def read_glyphs(page: pdfium.PdfPage, has_layers: bool, name: Callable[[str, int
         character = chr(code) if code < 0x110000 else "\ufffd"
         if code < 32 or has_error(text, index):
             character = "-" if raw.FPDFText_IsHyphen(text, index) else name(_font(handle), code) or character
-            character = character if character >= " " else "\ufffd"
+            character = character if character >= " " else " " if character.isspace() else "\ufffd"
         left, low, right, high = in_frame(box, style.turn) if style.turn else box
         if run is not None and box == last:  # one glyph for several characters; PDFium turns lam and alef
             known = run.glyphs[-1][0]
@@ -119,7 +117,7 @@ def read_glyphs(page: pdfium.PdfPage, has_layers: bool, name: Callable[[str, int
             run = Run(style.turn, low - style.base, style.size, glyphs, low, high, style.veil, handle)
             runs.append(run)
         begin, end, last = left, right, box
-    hidden, is_unsure = _unseen(page, runs, has_layers)
+    hidden, is_unsure = unseen(page, runs, has_layers)
     notes = {
         "it holds text that nobody sees on it, left out here": has_far or hidden,
         "it may hold text that nobody sees on it: it is too complex to look": is_unsure,
@@ -159,10 +157,6 @@ def is_bold(run: Run) -> bool:
     return run.handle is not None and _HEAVY.search(_font(run.handle)) is not None
 
 
-def _touches(box: Box, other: Box) -> bool:
-    return box[0] <= other[2] and box[2] >= other[0] and box[1] <= other[3] and box[3] >= other[1]
-
-
 def upright(runs: list[Run]) -> list[Run]:
     """Signs of East Asian scripts that stand one below the other are one run downwards."""
     columns: list[list[Run]] = []
@@ -176,64 +170,14 @@ def upright(runs: list[Run]) -> list[Run]:
 
 def _stands_below(run: Run, after: Run) -> bool:
     are_signs = all(
-        one.turn == 0 and len(one.glyphs) == 1 and unicodedata.east_asian_width(one.text[0]) in "WF"
+        one.turn == 0 and len(sign := one.text.strip(" ")) == 1 and unicodedata.east_asian_width(sign) in "WF"
         for one in (run, after)
     )
-    is_next = abs(run.left - after.left) < 0.3 * run.size and 0.7 < (run.base - after.base) / run.size < 1.3
-    return are_signs and is_next
+    is_above = min(run.right, after.right) - max(run.left, after.left) > 0.3 * run.size  # marks stand beside the middle
+    return are_signs and is_above and 0.5 < (run.base - after.base) / run.size < 1.3
 
 
 def _downwards(signs: list[Run]) -> Run:
-    left, _, right, _ = signs[0].box
-    glyphs = [(sign.text, -sign.high, -sign.low) for sign in signs]
+    left, right = min(sign.left for sign in signs), max(sign.right for sign in signs)
+    glyphs = [(sign.text.strip(" "), -sign.high, -sign.low) for sign in signs]
     return Run(3, left, signs[0].size, glyphs, left, right)
-
-
-# -- what is seen ----------------------------------------------------------------------------------------------------
-
-
-def _unseen(page: pdfium.PdfPage, runs: list[Run], has_layers: bool) -> tuple[set[int], bool]:
-    """Ids of the runs that nobody sees on the drawn page; True if it could not be looked at.
-
-    What is drawn alike without a text does not show it. Text that is invisible by itself counts as seen where it lies
-    on something that is drawn: so the text of scanned pages is kept.
-    """
-    veiled = [run for run in runs if run.veil == "invisible"]
-    pale = [run for run in runs if run.veil == "pale" or (has_layers and not run.veil)]
-    if veiled:  # most often the text of a scanned page: then nothing needs to be drawn
-        images = [one.get_bounds() for one in page.get_objects(filter=(raw.FPDF_PAGEOBJ_IMAGE,), max_depth=1)]
-        veiled = [run for run in veiled if not any(_touches(run.box, image) for image in images)]
-    if not veiled and not pale:
-        return set(), False
-    if raw.FPDFPage_CountObjects(page) > _MOST_OBJECTS:
-        return set(), True
-    hidden = set[int]()
-    if pale:
-        change = ImageChops.difference(_drawn_without(page, []), _drawn_without(page, pale))
-        hidden |= {id(run) for run in pale if _shades(page, change, run.box)[1] < _FAINTEST}
-    if veiled:
-        shades = [(run, _shades(page, paper, run.box)) for paper in [_drawn_without(page, runs)] for run in veiled]
-        hidden |= {id(run) for run, (darkest, lightest) in shades if lightest - darkest < _FAINTEST}
-    return hidden, False
-
-
-def _drawn_without(page: pdfium.PdfPage, runs: list[Run]) -> Image.Image:
-    """The page in grey, small, without these runs."""
-    for run in runs:
-        raw.FPDFPageObj_SetIsActive(run.handle, False)
-    picture = page.render(scale=_SIDE / max(*page.get_size(), 1.0), grayscale=True, may_draw_forms=False).to_pil()
-    for run in runs:
-        raw.FPDFPageObj_SetIsActive(run.handle, True)
-    return picture
-
-
-def _shades(page: pdfium.PdfPage, picture: Image.Image, box: Box) -> tuple[int, int]:
-    """The darkest and the lightest point of the picture in a box of the page."""
-    position = pdfium.PdfPosConv(page, (0, 0, picture.width, picture.height, 0))
-    (a, b), (c, d) = position.to_bitmap(box[0], box[1]), position.to_bitmap(box[2], box[3])
-    left, top, right, bottom = max(0, min(a, c)), max(0, min(b, d)), max(a, c) + 1, max(b, d) + 1
-    within = left, top, min(picture.width, right), min(picture.height, bottom)
-    if left >= within[2] or top >= within[3]:
-        return 0, 0
-    shades: Any = picture.crop(within).getextrema()
-    return shades  # type: ignore[no-any-return]

@@ -8,14 +8,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, pairwise
 
-from ondevice.documents.formats.pdf_glyphs import ASKEW, Box, Run, in_frame, is_bold
+from ondevice.documents.formats.pdf_glyphs import ASKEW, Run, in_frame, is_bold
 from ondevice.documents.formats.pdf_lines import Line, Value, put_into_lines
+from ondevice.documents.formats.pdf_seen import Box
 from ondevice.documents.formats.pdf_tables import Block, Columns, blocks_of, by_rows, head_of, is_alike
 from ondevice.search.outline import headed
 
 _EDGE = 0.1  # of the height of the page, where headers and footers stand
 _LARGER, _LARGEST = 1.15, 1.5  # than the usual size: the letters of headings, and of those of the first level
 _MOST_TITLE_LINES, _MOST_TITLE_CHARS, _MOST_BOLD_CHARS = 3, 160, 80
+_BULLET = re.compile(r"\s*[•‣◦▪■●\u2013*-]\s")
 _NO_TITLE = re.compile(r"[.,;:]\s*\Z|\A\W*(?:figure|table|fig\.|abbildung|tabelle)\s", re.IGNORECASE)
 _NUMBERED = re.compile(r"^\s*(?:\d{1,3}(?:\.\d{1,3})*|[A-Z](?:\.\d{1,3})*|[IVX]+)[.:)]?\s+")
 _LARGE, _MOST_LARGE = 2.0, 50  # of the usual size: type across other lines that is larger is a watermark
@@ -163,6 +165,8 @@ def _counts_pages(text: str) -> bool:
 def _level(line: Line, usual: float) -> int:
     """The level that the look of a line gives it as a heading; 0: none."""
     ratio = line.size / max(usual, 1.0)
+    if _BULLET.match(line.text):
+        return 0
     if ratio > _LARGER:
         return 1 if ratio > _LARGEST else 2
     is_short = ratio > 0.95 and len(line.text) < _MOST_BOLD_CHARS and not _NO_TITLE.search(line.text)

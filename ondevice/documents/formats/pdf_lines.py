@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections import defaultdict
@@ -12,6 +13,7 @@ from ondevice.documents.formats.pdf_glyphs import Run
 
 _SPACE = 0.16  # of the size: a gap as wide is a space between words
 _SPACE_ARABIC = 0.1
+_SPACE_WIDE = 0.6  # between signs of Chinese and Japanese, which are set without spaces
 _TRACKED = 0.08  # of the size: where all letters are set further apart than this, the gap of a space is wider by it
 _NO_SPACE = 0.03  # of the size: a space character that takes no more room is none
 _CELL = 1.0  # of the size: a gap as wide may part two columns
@@ -21,6 +23,7 @@ _SMALL = 0.85  # of the size of the line: raised and lowered figures are smaller
 _LOOK_BACK = 8  # lines of one height that a run drawn later may belong to
 _EXPONENT = re.compile(r"[^\W_]\Z|[+\-\u2212\u2013]?[^\W_]?\d[\w,.\-\u2212\u2013]*\Z")
 _MARK = re.compile(r"[^\w\s]|\(?\w{1,3}[.)\u2236:]|\d+(?:\.\d+)+\.?")
+_UNSPACED = re.compile("[\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60]{2}")
 _FROM_RIGHT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 
 Cell = tuple[str, float, float]
@@ -177,7 +180,10 @@ def _cells(line: Line) -> list[Cell]:
         if cells[-1]:
             last = cells[-1][-1]
             gap, lead = max(glyph.left - last.right, last.left - glyph.right), min(last.lead, glyph.lead)
-            is_space = gap > (_SPACE_ARABIC if num_from_right else _SPACE) * line.size + lead
+            space = (
+                _SPACE_ARABIC if num_from_right else _SPACE_WIDE if _UNSPACED.match(last.text + glyph.text) else _SPACE
+            )
+            is_space = gap > space * line.size + lead
             if spaces:
                 is_space = room <= 0 or lead < 0 or gap > _NO_SPACE * line.size
             is_leader = glyph.text == "." and (after is None or abs(after.left - glyph.right) > _NO_SPACE * line.size)
@@ -209,6 +215,8 @@ def _placed(line: Line, run: Run) -> list[_Placed]:
     shift = (run.base - line.base) / line.size * (1 if run.size < _SMALL * line.size else 0.4)
     rise = 1 if shift > 0.12 else -1 if shift < -0.08 else 0
     lead = lead if abs(lead) > _TRACKED * run.size else 0.0
+    if lead < 0 and " " in run.text:  # boxes that are too wide tell nothing of spaces, which stand there
+        lead = -math.ulp(0.0)
     return [_Placed(text, left, right, rise, lead) for text, left, right in glyphs]
 
 

@@ -132,6 +132,8 @@ def _glyph_text(page: PageObject | None, font_name: str, code: int) -> str:
     with contextlib.suppress(Exception):
         fonts = page["/Resources"]["/Font"] if page is not None else {}  # type: ignore[index]
         font = next(one for one in (it.get_object() for it in fonts.values()) if font_name in str(one["/BaseFont"]))
+        if str(font.get("/ToUnicode")) in ("/Identity-H", "/Identity-V"):  # no table: the code is that of the letter
+            return ""
         if font["/Subtype"] == "/Type0":  # the code is the number of a glyph
             is_embedded = "/FontFile" in " ".join(font["/DescendantFonts"][0]["/FontDescriptor"])
             return "\ufffd" if "/ToUnicode" in font or is_embedded else ""
@@ -184,10 +186,10 @@ def _clean(text: str) -> str:
 def _judge(number: int, text: str, page: pdfium.PdfPage, notes: list[str]) -> Page:
     num_letters = sum(not character.isspace() for character in text)
     if 2 * text.count("\ufffd") > num_letters:
-        return Page(number, "", "unreadable", f"the letters of page {number} have no code: its font numbers its glyphs")
+        return Page(number, "", "letters", f"the letters of page {number} have no code: its font numbers its glyphs")
     if 2 * _num_lost(text) > num_letters:
-        return Page(number, text, "unreadable", f"most letters of page {number} have no meaning outside its own fonts")
-    if is_improbable(text):
+        return Page(number, text, "letters", f"most letters of page {number} have no meaning outside its own fonts")
+    if is_wrong := is_improbable(text):
         notes.append("its letters are improbable in any language: its fonts may name them wrongly")
     if _num_lost(text) > _MOST_LOST * num_letters:
         notes.append("some of its characters have no meaning outside its own fonts")
@@ -195,7 +197,7 @@ def _judge(number: int, text: str, page: pdfium.PdfPage, notes: list[str]) -> Pa
     if is_scan:
         notes.insert(0, f"it is an image with no more than {num_letters} letters of text beside it")
     problem = f"page {number}: {'; '.join(notes)}" if notes else ""
-    return Page(number, text, "scan" if is_scan else "unreadable" if notes else "", problem)
+    return Page(number, text, "scan" if is_scan else "letters" if is_wrong else "unreadable" if notes else "", problem)
 
 
 def is_improbable(text: str) -> bool:
@@ -230,7 +232,7 @@ def _explain(number: int, page: pdfium.PdfPage, notes: list[str], damage: str) -
         case "image":
             return Page(number, "", "scan", f"page {number} is an image without a text layer")
         case "text":
-            return Page(number, "", "unreadable", f"page {number} has letters that its fonts give no meaning")
+            return Page(number, "", "letters", f"page {number} has letters that its fonts give no meaning")
         case "graphics":
             return Page(number, "", "scan", f"page {number} is a drawing without a text layer")
     return Page(number, "", "blank", f"page {number} is blank")

@@ -13,8 +13,9 @@ from ondevice.documents.worker.limits import MAX_PAGES
 _OCR_FIX = "Run OCR first (for example ocrmypdf), then open the result."
 _RESAVE_FIX = "Print it to a new PDF, or save it as plain text, then open that."
 _PROBLEM_CODES = frozenset(
-    {"", "scan", "blank", "repeated", "too-complex", "unreadable", "partial", "guessed", "skipped", "recognised"}
-)
+    ["scan", "letters", "blank", "repeated", "too-complex", "unreadable", "partial", "guessed", "skipped", "recognised"]
+) | {""}
+_BESIDE = ("[Printed page ", "Attached file: ")  # lines that a page has beside its own letters
 _KINDS: list[type[errors.DocumentError]] = [errors.DocumentError, *errors.DocumentError.__subclasses__()]
 _ERRORS = {kind.code: kind for kind in _KINDS}
 
@@ -51,9 +52,11 @@ class Collected:
                 "problem_code": str(code),
                 "problem": str(why),
             }:
-                is_read_at_last = code == "recognised" and 0 < number <= len(self.pages)  # by OCR: it was a scan
+                is_read_at_last = code == "recognised" and 0 < number <= len(self.pages)  # by OCR
                 if code not in _PROBLEM_CODES or (number != len(self.pages) + 1 and not is_read_at_last):
                     raise ValueError("a page out of order")
+                if is_read_at_last:
+                    text = _own_lines(self.pages[number - 1], text) + text
                 self.pages[number - 1 : number] = [Page(number, text, code, why)]
                 self.num_chars += len(text)
             case {"type": "done"}:
@@ -89,6 +92,13 @@ class Collected:
         self.is_complete = True
 
 
+def _own_lines(page: Page, found: str) -> str:
+    """The lines of a page that OCR has not `found` on its picture; none of letters without meaning."""
+    words = set(found.casefold().split())
+    lines = [line for line in page.text.splitlines(keepends=True) if not words.issuperset(line.casefold().split())]
+    return "".join(line for line in lines if page.problem_code == "scan" or line.startswith(_BESIDE))
+
+
 def finish(collected: Collected, size_bytes: int, sha256: str) -> Document:
     """The document, or the error that says why there is none."""
     if not collected.kind:
@@ -112,8 +122,8 @@ def _without_text(collected: Collected) -> errors.DocumentError:
     if total and counts["scan"] == total:
         which = f"all {total} {collected.unit}s are scanned images" if total > 1 else "its only page is a scanned image"
         return errors.EmptyDocument(f"{which} without a text layer", where=collected.name, fix=_OCR_FIX)
-    if counts["unreadable"]:
-        first = next(page for page in collected.pages if page.problem_code == "unreadable")
+    if counts["unreadable"] or counts["letters"]:
+        first = next(page for page in collected.pages if page.problem_code in ("unreadable", "letters"))
         what = f"no {collected.unit} holds text that can be read ({first.problem})"
         fix = f"{_RESAVE_FIX} If letters are drawn as pictures: {_OCR_FIX}"
         return errors.EmptyDocument(what, where=collected.name, fix=fix)
