@@ -161,18 +161,18 @@ def _tables(rows: Sequence[Row]) -> Iterable[str]:
 
 def _contenders(rows: Sequence[Row], key: str) -> str:
     """The mean of each contender, a line for each value of a key of the case and metric, with how many it is of."""
-    values: dict[tuple[str, str], dict[str, list[float]]] = {}
+    values: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     for row in rows:
-        values.setdefault((str(row.case[key]), row.metric), {}).setdefault(row.contender, []).append(row.p50)
+        values.setdefault((str(row.case[key]), row.metric, row.unit), {}).setdefault(row.contender, []).append(row.p50)
     names = list(dict.fromkeys(row.contender for row in rows))
-    unit = rows[0].unit if rows else ""
     lines = [
         (
-            *about,
+            about,
+            metric,
             str(max(map(len, of.values()))),
             *(value_text(float(np.mean(of[name])), unit) if name in of else "" for name in names),
         )
-        for about, of in values.items()
+        for (about, metric, unit), of in values.items()
     ]
     return table((key, "metric", "n", *names), lines, num_text=2)
 

@@ -70,7 +70,13 @@ def test_an_outline_says_what_the_headings_of_a_pdf_are(tmp_path: Path) -> None:
 
 def test_short_bold_lines_are_headings_whose_numbers_say_their_level(tmp_path: Path) -> None:
     lines = [("Abstract", 10, "F2"), *body(), ("1 Boats", 10, "F2"), *body(), ("1.1 Sails", 10, "F2"), *body()]
-    bold = [("Figure 3 shows boats", 10, "F2"), ("A sentence ends.", 10, "F2"), ("Thanks", 10, "F2"), *body()]
+    bold = [
+        ("- A point", 10, "F2"),
+        ("Figure 3 shows boats", 10, "F2"),
+        ("A sentence ends.", 10, "F2"),
+        ("Thanks", 10, "F2"),
+        *body(),
+    ]
     [first, second] = texts(make_pdf(tmp_path / "a.pdf", drawn(*lines), drawn(*body(), *bold)))
     assert headings(first) == ["#### Abstract", "## 1 Boats", "### 1.1 Sails"]
     assert headings(second) == ["### Thanks"]

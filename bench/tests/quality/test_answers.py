@@ -274,6 +274,7 @@ def test_longbench_is_the_average_over_tasks() -> None:
 def test_contenders_stand_side_by_side_in_the_picture_and_on_the_page() -> None:
     rows = figures(default=[1.0, 0.5], pot_tier=[0.25])
     rows.append(row("default", {"task": "u", "budget": 1, "trial": "0"}, F1, "share", [0.0]))
+    rows.append(row("default", {"task": "u", "budget": 1, "trial": "0"}, SECONDS, "s", [3.5]))
     machine = {"device": "a machine", "cores": 2, "memory_bytes": 2**30}
     result = Result(
         "ondevice eval answers --data a.jsonl", {}, 0, machine, {}, "abc", "2026-01-01", tuple(rows), {"default": 0.5}
@@ -286,6 +287,7 @@ def test_contenders_stand_side_by_side_in_the_picture_and_on_the_page() -> None:
     assert "| task | metric | n | default | pot+tier |" in page
     assert "| t | F1 | 2 | 75 % | 25 % |" in page
     assert "| u | F1 | 1 | 0 % |  |" in page
+    assert f"| u | {SECONDS} | 1 | 3.5 s |  |" in page
     assert "| F1 | budget 1 | default | 50 %, n = 3 | [books](#books) |" in page
 
 
