@@ -154,9 +154,12 @@ def _draw_bars(result: Result, bars: Bars) -> str:
     import matplotlib
     from matplotlib.figure import Figure
 
-    scores: dict[str, dict[str, list[float]]] = {}  # by panel and contender
+    scores: dict[str, dict[str, list[float]]] = {}  # by panel and contender, of the panel's first metric
+    metrics: dict[str, str] = {}
     for row in result.rows:
-        scores.setdefault(str(row.case[bars.panel]), {}).setdefault(row.contender, []).append(row.p50)
+        panel = str(row.case[bars.panel])
+        if metrics.setdefault(panel, row.metric) == row.metric:
+            scores.setdefault(panel, {}).setdefault(row.contender, []).append(row.p50)
     means = {panel: {name: 100 * float(np.mean(values)) for name, values in of.items()} for panel, of in scores.items()}
     names = list(dict.fromkeys(row.contender for row in result.rows))
     if len(means) > 1:
@@ -169,16 +172,16 @@ def _draw_bars(result: Result, bars: Bars) -> str:
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(3.0 * columns + 1.0, (0.25 * len(names) + 0.8) * lines), layout="constrained")
         panels = figure.subplots(lines, columns, squeeze=False, sharey=True, sharex=True).flat
-        for panel, (title, of) in zip(panels, means.items(), strict=False):
+        for axes, (title, of) in zip(panels, means.items(), strict=False):
             shown = [(at, of[name]) for at, name in enumerate(names) if name in of]
-            drawn = panel.barh(*zip(*shown, strict=True), color="#2459a9")
-            panel.bar_label(drawn, fmt="%.1f", padding=2)
-            panel.set_title(title)
-            panel.set_yticks(range(len(names)), names)
-            panel.margins(x=0.2)
+            drawn = axes.barh(*zip(*shown, strict=True), color="#2459a9")
+            axes.bar_label(drawn, fmt="%.1f", padding=2)
+            axes.set_title(title)
+            axes.set_yticks(range(len(names)), names)
+            axes.margins(x=0.2)
         figure.axes[0].invert_yaxis()  # the first contender on top; the others share the axis
-        for panel in figure.axes[len(means) :]:
-            panel.set_axis_off()
+        for axes in figure.axes[len(means) :]:
+            axes.set_axis_off()
         return _svg(figure)
 
 
