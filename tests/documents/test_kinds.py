@@ -387,7 +387,7 @@ def test_ocr_reads_letters_that_their_fonts_give_no_meaning(tmp_path) -> None:
 
 
 def test_ocr_does_not_replace_what_it_did_not_find() -> None:
-    own, found = "[Printed page iv, PDF page 1]\nCopy 7\n", "the harbour copy 7 \n"
+    own, found = "[Printed page iv, PDF page 1]\n## Copy 7.50\n", "the harbour copy 7,50\n"
     collected = Collected("a.pdf", pages=[Page(1, own, "scan", "")])
     collected.take({"type": "page", "number": 1, "text": found, "problem_code": "recognised", "problem": "by OCR"})
     assert collected.pages == [Page(1, f"[Printed page iv, PDF page 1]\n{found}", "recognised", "by OCR")]

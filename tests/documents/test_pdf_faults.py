@@ -217,7 +217,7 @@ def _row(text: str, left: float, right: float) -> list[tuple[str, float, float]]
     return [(sign, left, right) for sign in text]
 
 
-@pytest.mark.parametrize(("text", "after"), [("灯台", "灯台"), ("등대", "등 대"), ("ab", "a b")])
+@pytest.mark.parametrize(("text", "after"), [("灯台", "灯台"), ("등대", "등 대"), ("\uff41\uff42", "\uff41 \uff42")])
 def test_only_signs_that_are_set_without_spaces_may_stand_apart(text: str, after: str) -> None:
     run = Run(0, 700.0, 12.0, [(text[0], 60.0, 72.0), (text[1], 76.0, 88.0)], 698, 710)
     assert [line.text for line in put_into_lines([run], [])] == [after]

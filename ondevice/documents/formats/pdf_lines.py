@@ -23,7 +23,7 @@ _SMALL = 0.85  # of the size of the line: raised and lowered figures are smaller
 _LOOK_BACK = 8  # lines of one height that a run drawn later may belong to
 _EXPONENT = re.compile(r"[^\W_]\Z|[+\-\u2212\u2013]?[^\W_]?\d[\w,.\-\u2212\u2013]*\Z")
 _MARK = re.compile(r"[^\w\s]|\(?\w{1,3}[.)\u2236:]|\d+(?:\.\d+)+\.?")
-_UNSPACED = re.compile("[\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60]{2}")
+_UNSPACED = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff]{2}")
 _FROM_RIGHT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 
 Cell = tuple[str, float, float]

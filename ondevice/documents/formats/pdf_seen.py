@@ -1,4 +1,4 @@
-"""What nobody sees of the text on a PDF page: it is drawn with that text and without it."""
+"""Text of a PDF page that nobody sees: the page is drawn with it and without it."""
 
 from __future__ import annotations
 

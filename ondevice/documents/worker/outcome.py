@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,10 +94,14 @@ class Collected:
 
 
 def _own_lines(page: Page, found: str) -> str:
-    """The lines of a page that OCR has not `found` on its picture; none of letters without meaning."""
-    words = set(found.casefold().split())
-    lines = [line for line in page.text.splitlines(keepends=True) if not words.issuperset(line.casefold().split())]
+    """The lines of a page with words that OCR has not `found` on its picture; none of letters without meaning."""
+    words = _words(found)
+    lines = [line for line in page.text.splitlines(keepends=True) if not _words(line) <= words]
     return "".join(line for line in lines if page.problem_code == "scan" or line.startswith(_BESIDE))
+
+
+def _words(text: str) -> set[str]:
+    return {*re.findall(r"\w+", text.casefold())}
 
 
 def finish(collected: Collected, size_bytes: int, sha256: str) -> Document:
