@@ -267,6 +267,9 @@ class BlocksRead:
         return int(self.read.sum()) / held if held else 1.0
 
 
+WITHOUT_MODEL = ("outline", "quoted")  # stop reasons of answers that no model gave
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A passage of the document that an answer attended to more than any text would. Attention is no proof.
@@ -328,8 +331,8 @@ class AnswerFinished:
     """The answer is complete and the pot is as it was before the question.
 
     `stop_reason` is `end` (the model ended it), `length`, `loop` (it repeated itself), `not_found` (the document seems
-    to have no answer), `outline` (its headings gave it, and no model was asked), `cancelled`, or in the app `turn`: it
-    was long, and others wait for the model.
+    to have no answer), `outline` (its headings gave it, and no model was asked), `quoted` (so did its own
+    sentences), `cancelled`, or in the app `turn`: it was long, and others wait for the model.
     `stage_seconds` add up to the time from the question to the end of the answer: reading the question up to the first
     token, searching the text, looking for tokens that it needs, bringing them back (reading passages again as text, or
     question and answer again over what came back),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ondevice.errors import without_inner_names
-from ondevice.events import AnswerFinished, Ledger, PageNote, Source, Stage
+from ondevice.events import WITHOUT_MODEL, AnswerFinished, Ledger, PageNote, Source, Stage
 
 _MAX_RUNS = 12  # stretches of pages in one line
 NO_WORDS = "(The model ended its answer without a word.)"
@@ -17,6 +17,7 @@ _REASONS = {
     "turn": "The answer was ended here, since others wait for the model. ",
     "loop": "The model began to repeat itself, and was stopped. ",
     "outline": "From the headings of the document, without the model. ",
+    "quoted": "Word for word from the document, found by a search of all its text, without the model. ",
     "not_found": "Neither the words of the question nor the model find an answer in it. ",
 }
 _FEW_PAGES = 6
@@ -135,7 +136,7 @@ class Holdings:
 def account(answer: AnswerFinished, held: Holdings) -> str:
     """The account under an answer: where every token of the document is, and what the answer took."""
     ledger, so_far = answer.ledger, ""
-    if ledger.tokens_unread and answer.stop_reason != "outline":
+    if ledger.tokens_unread and answer.stop_reason not in WITHOUT_MODEL:
         early = "From a search of the whole text, after reading" if _is_found(answer) else "Answered after"
         so_far = f"{early} {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens. "
     rows = (f"{name}: {text}" for name, text in account_rows(answer, held)[1:])
@@ -145,8 +146,8 @@ def account(answer: AnswerFinished, held: Holdings) -> str:
 def summary(answer: AnswerFinished, *, is_again: bool = False) -> str:
     """The one line under an answer: why it ended, how much of the document it is from, and the time that it took."""
     ledger = answer.ledger
-    if answer.stop_reason == "outline":
-        return f"{_REASONS['outline']}{duration(answer.seconds)}"
+    if answer.stop_reason in WITHOUT_MODEL:
+        return f"{_REASONS[answer.stop_reason]}{duration(answer.seconds)}"
     if not ledger.tokens_total:
         used = "From passages that a search of all texts found"
     elif ledger.tokens_unread:

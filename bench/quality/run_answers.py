@@ -16,7 +16,7 @@ from typing import Any, Literal
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.decode.denial import NOT_THERE, NOT_YET
 from ondevice.errors import ConfigError
-from ondevice.events import Event, TokensRecalled
+from ondevice.events import WITHOUT_MODEL, AnswerFinished, Event, TokensRecalled
 from ondevice.session.session import Session
 from ondevice_bench.quality import scores
 from ondevice_bench.quality.contenders import budget_of, chosen
@@ -94,10 +94,10 @@ def asked(question: Question, generation: GenerationConfig) -> Asked:
 
     def reply(session: Session) -> Answering:
         generation = session.context.config.generation  # that of the contender
-        recalled = list[TokensRecalled]()
+        noted = list[Event]()
         events = session.ask(f"{question.text}\n{SHORTLY}", generation)
-        answer = yield from write_answer(_noted(events, recalled))
-        held = scores.best(scores.holds, _before_model(session, recalled), question.references)
+        answer = yield from write_answer(_noted(events, noted))
+        held = scores.best(scores.holds, _before_model(session, noted), question.references)
         found = {F1: scores.best(scores.qa_f1, answer, question.references), HELD: held, REFUSED: _is_refused(answer)}
         return Outcome(answer, found)
 
@@ -129,19 +129,22 @@ def _is_refused(answer: str) -> float:
     return float(answer.strip() in (NOT_THERE, NOT_YET))
 
 
-def _noted(events: Iterator[Event], recalled: list[TokensRecalled]) -> Iterator[Event]:
+def _noted(events: Iterator[Event], noted: list[Event]) -> Iterator[Event]:
     for event in events:
-        if isinstance(event, TokensRecalled):
-            recalled.append(event)
+        if isinstance(event, TokensRecalled | AnswerFinished):
+            noted.append(event)
         yield event
 
 
-def _before_model(session: Session, recalled: Sequence[TokensRecalled]) -> str:
-    """The text that came back for the question; all of it where nothing did."""
+def _before_model(session: Session, noted: Sequence[Event]) -> str:
+    """The text that came back for the question, or that is the answer; all of it where nothing did."""
     text, spans = session.context.tokens.whole()
-    if not recalled:
-        return text
-    return "\n".join(text[spans[start, 0] : spans[stop - 1, 1]] for start, stop in recalled[-1].tokens)
+    for event in reversed(noted):
+        if isinstance(event, AnswerFinished) and event.stop_reason in WITHOUT_MODEL:
+            return event.text
+        if isinstance(event, TokensRecalled):
+            return "\n".join(text[spans[start, 0] : spans[stop - 1, 1]] for start, stop in event.tokens)
+    return text
 
 
 def _asks(text: Text) -> bool:

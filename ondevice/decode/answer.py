@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pkgutil import resolve_name
 
 import torch
@@ -27,6 +27,7 @@ from ondevice.errors import PotError
 from ondevice.events import (
     AnswerFinished,
     AnswerToken,
+    Citation,
     Event,
     QuestionRead,
     Sources,
@@ -77,17 +78,37 @@ def answer(
     yield from one.finish()
 
 
-def said(context: Context, question: str, text: str, clock: StageClock) -> Iterator[Event]:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An answer that no model has to give; `stop_reason` says where it is from: `outline` or `quoted`."""
+
+    text: str
+    stop_reason: str
+    sources: Sources = field(default_factory=Sources)
+    citations: tuple[Citation, ...] = ()
+
+
+def said(context: Context, question: str, known: Known, clock: StageClock) -> Iterator[Event]:
     """As `answer`, with the text known already: no model is asked, and the pot is not touched."""
     yield QuestionRead(question, 0)
     clock.book("search")
     stream = context.loaded.tokenizer.stream_decoder()
-    ids = context.loaded.tokenizer.encode(text)[0].tolist()
+    ids = context.loaded.tokenizer.encode(known.text)[0].tolist()
     for index, token in enumerate(ids):
         yield AnswerToken(token, stream.push(token), index, clock.total)
     seconds = clock.total
     yield AnswerFinished(
-        question, text, len(ids), "outline", seconds, 0.0, 0, context.ledger, stage_seconds=clock.seconds
+        question,
+        known.text,
+        len(ids),
+        known.stop_reason,
+        seconds,
+        0.0,
+        0,
+        context.ledger,
+        sources=known.sources,
+        citations=known.citations,
+        stage_seconds=clock.seconds,
     )
 
 

@@ -137,6 +137,13 @@ def _cut(tokens: DocumentTokens, scores: Weights, passage: Passage) -> Passage:
 
 def _source(tokens: DocumentTokens, passage: Passage, scores: Weights, attention: Weights) -> Source:
     first, last = _token_range(tokens, passage)
+    share, attended = scores[first:last].sum() / scores.sum(), attention[first:last].sum() / attention.sum()
+    return source(tokens, passage, float(share), float(attended))
+
+
+def source(tokens: DocumentTokens, passage: Passage, share: float, attention_share: float = 0.0) -> Source:
+    """The passage as the source of an answer."""
+    first, last = _token_range(tokens, passage)
     return Source(
         text=tokens.texts[passage.page_index][passage.start : passage.stop],
         page=tokens.page_number(passage.page_index),
@@ -144,8 +151,8 @@ def _source(tokens: DocumentTokens, passage: Passage, scores: Weights, attention
         stop_token=last,
         start_char=passage.start,
         stop_char=passage.stop,
-        share=float(scores[first:last].sum() / scores.sum()),
-        attention_share=float(attention[first:last].sum() / attention.sum()),
+        share=share,
+        attention_share=attention_share,
     )
 
 

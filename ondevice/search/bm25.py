@@ -81,6 +81,11 @@ class BM25:
         missing = (len(asked) - len(weights)) * float(rarity(self._num_passages, np.zeros(1, np.int64))[0])
         return float(held.max()) / (sum(weights.values()) + missing)
 
+    def share(self, term: str) -> float:
+        """The share of passages that have a term."""
+        number = self._numbers.get(term)
+        return 0.0 if number is None else len(self._passages_with(number)) / self._num_passages
+
     def _passages_with(self, number: int) -> npt.NDArray[np.int32]:
         """The passages that have a term."""
         return self._at[self._starts[number] : self._starts[number + 1]]

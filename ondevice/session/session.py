@@ -12,11 +12,12 @@ from contextlib import closing
 from dataclasses import replace
 
 from ondevice.config import GenerationConfig
-from ondevice.decode.answer import answer, said
+from ondevice.decode.answer import Known, answer, said
 from ondevice.decode.attended import attended, may_attend
 from ondevice.decode.combine import combine
 from ondevice.decode.denial import FEWEST_TOKENS, NOT_THERE, NOT_YET, SMALLEST, Judgement
 from ondevice.decode.prompt import Prompt, Turn, with_history
+from ondevice.decode.quotes import Quotations, subject_of
 from ondevice.decode.termination import warm_up
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
@@ -63,6 +64,7 @@ class Session:
         self._stop = threading.Event()
         self.clock = StageClock(plan.decoder.synchronize)
         self._rereading: Rereading | None = None  # made for the first question
+        self._quotations: Quotations | None = None  # for the first that asks for quotations
         self._begin(plan)
         if plan.config.art.enabled:
             warm_up(plan.decoder.parts, plan.decoder.dtype, plan.decoder.device)
@@ -212,7 +214,7 @@ class Session:
         if not all(0 <= token < self.context.decoder.parts.vocab_size for token in begun):
             raise PotError("The answer that was to go on is another model's", fix="Ask the question again.")
         generation = generation or self.context.config.generation
-        if known := self._from_outline(question):
+        if known := self._known(question, generation):
             yield from said(self.context, question, known, clock)
             return
         tokens, fact, rows = self.context.tokens, "", list[Row]()
@@ -275,16 +277,25 @@ class Session:
 
     def searches(self, question: str, generation: GenerationConfig) -> bool:
         """True if a question is answered from passages that a search finds, or the outline: they need not be read."""
-        if self._from_outline(question):
+        if self._known(question, generation):
             return True
         found = self._passages(question, generation)
         return bool(found) and (not may_attend(self.context) or self._names_place(question))
 
-    def _from_outline(self, question: str) -> str:
-        """The answer that the headings of the document give by themselves; "" if they give none."""
+    def _known(self, question: str, generation: GenerationConfig) -> Known | None:
+        """The answer that needs no model: from the headings of the document, or its own words, where these are asked
+        for; None for any other.
+        """
         if not (tokens := self.context.tokens).keeps_text:
-            return ""
-        return from_outline(question, tokens.texts, lambda: tokens.headings, tokens.place)
+            return None
+        if text := from_outline(question, tokens.texts, lambda: tokens.headings, tokens.place):
+            return Known(text, "outline")
+        subject = subject_of(question) if generation.num_passage_tokens or tokens.places else ""
+        if not subject or asks_for_whole(question) or self._names_place(question):
+            return None
+        if self._quotations is None:
+            self._quotations = Quotations(tokens)
+        return self._quotations.answer(subject)
 
     @property
     def _again(self) -> Rereading:

@@ -467,6 +467,38 @@ def test_headings_answer_by_themselves_before_and_after_reading() -> None:
     assert all(torch.equal(one, other) for one, other in zip(before, session.context.pot.keys, strict=True))
 
 
+def test_a_request_for_words_is_answered_with_the_sentences_of_the_text_before_and_after_reading() -> None:
+    session = session_of()
+    list(session.open(document()))
+    question = "Quote the sentence about keeper 41."
+    assert session.searches(question, GENERATION)
+    answer, recalled = finished(session.ask(question))
+    assert (answer.text, answer.stop_reason) == (
+        "\u201cKeeper 40 lit lamp 66. Keeper 41 lit lamp 2.\u201d (page 3)",
+        "quoted",
+    )
+    assert (recalled, answer.ledger.tokens_read, answer.unfounded) == (None, 0, ())
+    assert answer.citations[0].text == answer.sources.passages[0].text == answer.text[1:-10]
+    list(session.resume())
+    before = [layer.clone() for layer in session.context.pot.keys]
+    assert finished(session.ask(question))[0].text == answer.text
+    assert all(torch.equal(one, other) for one, other in zip(before, session.context.pot.keys, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("question", "num_passage_tokens"),
+    [
+        ("Quote the sentence about penguins.", 220),  # there is none
+        ("Quote the first sentence of page 2 about keeper 21.", 220),  # a place
+        ("Quote the sentence about keeper 41.", 0),  # the pot is asked
+    ],
+)
+def test_the_model_answers_where_no_quotation_can(question: str, num_passage_tokens: int) -> None:
+    session = session_of(generation=replace(GENERATION, num_passage_tokens=num_passage_tokens))
+    list(session.read(document()))
+    assert finished(session.ask(question))[0].stop_reason != "quoted"
+
+
 def test_a_section_is_named_by_its_title_and_stands_before_what_is_read_of_it() -> None:
     session = session_of(generation=replace(GENERATION, num_passage_tokens=900))
     list(session.read(document(HEADED, kind="pdf")))

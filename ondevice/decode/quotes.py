@@ -1,0 +1,110 @@
+"""Quotations: a request for the words of a text is answered with its sentences, found by their words, without a model.
+
+A small model that is asked for them says that there are none, or says them in other words; choosing among sentences
+that a search has found, it does no better than the search.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from ondevice.decode.answer import Known
+from ondevice.decode.passages import Passage, sentences, source
+from ondevice.documents.tokens import DocumentTokens
+from ondevice.events import Citation, Sources
+from ondevice.search.bm25 import BM25, terms
+
+_PART = (
+    r"(?:parts?|passages?|clauses?|sentences?|paragraphs?|provisions?|wording|lines?|places?|quot(?:e|ation)s?"
+    r"|stellen?|s[aä]tze?|klauseln?|abs[aä]tze?|zitate?)\b"
+)
+_TEXT = r"(?:document|text|paper|book|article|report|contract|agreement|file|letter|manual|story|novel|lease|policy)\b"
+_ASKS = re.compile(
+    r"(?i)\A\W*(?:please\s+|can you\s+|could you\s+)?(?:(?:highlight|quote|cite|extract|copy|find(?! out)|show|give"
+    rf"|point out|zitiere?|zeige?|finde|gib)\b[^.?!]{{0,40}}?\b{_PART}"
+    rf"|where (?:does|do|in) (?:the|this|it)(?:\s+{_TEXT})?\s+(?:does it\s+)?(?:say|mention|state|talk|discuss)\w*)"
+)
+# Further words that ask, and say nothing of what for.
+_ASIDE = re.compile(
+    rf"(?i)\b(?:th(?:is|e) {_TEXT}|(?:related|relating) to|details:|(?:where|that|which) it\b)|\(if any\)"
+)
+_FIRST = re.compile(
+    r"(?i)\A(?:\W*\b(?:about|on|for|that|which|who|with|where|of|to|in|from|regarding|concerning|the|an?|says?|saying"
+    r"|mentions?|mentioning|über|zu[rm]?|mit|von|der|die|das)\b)+"
+)
+_FEWEST_CHARS, _MOST_CHARS = 40, 800  # of a quotation: a shorter one goes with the next, a longer one is cut at a line
+_MOST, _LEAST = 3, 0.9  # sentences of one answer, and their scores, as a share of the best
+_RARE = 0.1  # of the sentences: a term that fewer have tells what a request is about
+_TERMS, _COVERAGE = 2, 0.5  # of the best sentence: rare terms of the request, or else its share of all of them
+
+
+def subject_of(question: str) -> str:
+    """The subject of a request for words, such as "late payment"; "" for any other question."""
+    asked = _ASKS.match(question)
+    return _FIRST.sub("", _ASIDE.sub(" ", question[asked.end() :])).strip(" ?.!:\n") if asked else ""
+
+
+class Quotations:
+    """The sentences of a document whose text is kept, page by page, and an index of their words."""
+
+    def __init__(self, tokens: DocumentTokens) -> None:
+        self._tokens = tokens
+        self._places = [Passage(page, *span) for page, text in enumerate(tokens.texts) for span in _cut(text)]
+        self._index = BM25([self._text(place) for place in self._places])
+
+    def answer(self, subject: str) -> Known | None:
+        """The best sentences for a subject, in the document's order, each with its place; None: nothing is about it."""
+        found = self._find(subject)
+        if not found:
+            return None
+        total = sum(score for _, score in found)
+        ranked = sorted(found, key=lambda one: -one[1])
+        sources = tuple(source(self._tokens, place, score / total) for place, score in ranked)
+        lines, citations = list[str](), list[Citation]()
+        for place, score in found:
+            where = f" ({self._tokens.place(place.page_index)})" if self._tokens.num_pages > 1 else ""
+            lines.append(f"\u201c{' '.join(self._text(place).split())}\u201d{where}")
+            at = ranked.index((place, score))
+            citations.append(Citation(len("\n".join(lines)), at, sources[at].text))
+        return Known("\n".join(lines), "quoted", Sources(sources), tuple(citations))
+
+    def _find(self, subject: str) -> list[tuple[Passage, float]]:
+        scores = self._index.scores(subject)
+        if not scores.any():
+            return []
+        best = int(scores.argmax())
+        weights, said = self._index.weights(subject), {*terms(self._text(self._places[best]))}
+        num_rare = sum(term in said and self._index.share(term) < _RARE for term in weights)
+        if num_rare < _TERMS and (self._index.coverage(subject) or 0.0) < _COVERAGE:
+            return []
+        ranked = np.argsort(-scores, kind="stable")[:_MOST].tolist()
+        return [(self._places[at], float(scores[at])) for at in sorted(ranked) if scores[at] >= _LEAST * scores[best]]
+
+    def _text(self, place: Passage) -> str:
+        return self._tokens.texts[place.page_index][place.start : place.stop]
+
+
+def _cut(text: str) -> Iterator[tuple[int, int]]:
+    """Characters [start, stop) of the sentences of a page, as they are quoted."""
+    begin: int | None = None
+    for start, stop in sentences(text):
+        begin = start if begin is None else begin
+        if len(text[begin:stop].strip()) < _FEWEST_CHARS and stop < len(text):
+            continue
+        while stop - begin > _MOST_CHARS:
+            end = text.rfind("\n", begin + 1, begin + _MOST_CHARS)
+            end = end if end > begin else begin + _MOST_CHARS
+            yield _stripped(text, begin, end)
+            begin = end
+        yield _stripped(text, begin, stop)
+        begin = None
+
+
+def _stripped(text: str, start: int, stop: int) -> tuple[int, int]:
+    """The same characters without blanks around them."""
+    said = text[start:stop]
+    start += len(said) - len(said.lstrip())
+    return start, start + len(said.strip())

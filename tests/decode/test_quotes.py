@@ -1,0 +1,78 @@
+"""Requests for the words of a text, which its own sentences answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from ondevice.decode.quotes import Quotations, subject_of
+from ondevice.documents import Document, Page
+from ondevice.documents.tokens import DocumentTokens
+from tests.builders.models import by_letter, tokenised
+
+LEASE = (
+    "The deposit is 300 euros. It is due on signing.\n\n1. Pets\nNo dog and no cat may live in the flat.\n",
+    "Rent is paid on the third of each month. Late rent costs a fee of 25 euros, due on demand.\n",
+)
+
+
+def tokens_of(*texts: str) -> DocumentTokens:
+    pages = tuple(Page(number, text) for number, text in enumerate(texts, 1))
+    return tokenised(Document("lease.pdf", "pdf", "page", pages, len(pages)), by_letter)
+
+
+@pytest.mark.parametrize(
+    ("question", "subject"),
+    [
+        ("Quote the sentence about the deposit.", "deposit"),
+        ("Please show me the clause on late payment", "late payment"),
+        ("Where does the lease mention pets?", "pets"),
+        ("Where does it say that dogs are allowed?", "dogs are allowed"),
+        ("Can you find the passage where it says who pays?", "pays"),
+        ('Highlight the parts (if any) of this contract related to "Term".', '"Term"'),
+        ("Zitiere die Stelle zur Kaution", "Kaution"),
+        ("What is the deposit?", ""),
+        ("Find out which part is late.", ""),
+        ("Find the total", ""),
+        ("List the clauses", ""),
+        ("Give me a summary in three sentences", ""),
+    ],
+)
+def test_a_request_for_words_has_a_subject(question: str, subject: str) -> None:
+    assert subject_of(question) == subject
+
+
+def test_the_best_sentences_are_said_with_their_pages_and_cited() -> None:
+    tokens = tokens_of(*LEASE)
+    known = Quotations(tokens).answer("late rent fee")
+    assert known is not None
+    assert known.text == "\u201cLate rent costs a fee of 25 euros, due on demand.\u201d (page 2)"
+    (source,) = known.sources.passages
+    assert source.text == tokens.texts[1][source.start_char : source.stop_char] == known.text[1:-10]
+    assert source.page == 2
+    assert tokens.page_tokens(1)[0] < source.start_token < source.stop_token
+    assert [(one.stop, one.passage, one.text) for one in known.citations] == [(len(known.text), 0, source.text)]
+
+
+def test_sentences_stand_in_the_order_of_the_text_and_sources_by_their_score() -> None:
+    texts = ("A red lamp, and beside it a blue lamp of glass.", "One red lamp of the clearest glass.", *LEASE)
+    known = Quotations(tokens_of(*texts)).answer("red lamp glass")
+    assert known is not None
+    assert [line[-8:] for line in known.text.splitlines()] == ["(page 1)", "(page 2)"]
+    assert [one.page for one in known.sources.passages] == [2, 1]
+    assert [one.passage for one in known.citations] == [1, 0]
+
+
+@pytest.mark.parametrize("subject", ["penguins", "the price of coffee in Brazil", "zzz", ""])
+def test_what_the_text_is_not_about_has_no_quotation(subject: str) -> None:
+    assert Quotations(tokens_of(*LEASE)).answer(subject) is None
+
+
+def test_a_heading_goes_with_its_sentence_and_a_long_one_is_cut_at_a_line() -> None:
+    pets = Quotations(tokens_of(*LEASE)).answer("dog cat")
+    assert pets is not None
+    assert pets.text == "\u201c1. Pets No dog and no cat may live in the flat.\u201d (page 1)"
+    table = "\n".join(f"lamp {i}, keeper {i}, oil {3 * i}" for i in range(60))
+    known = Quotations(tokens_of(table)).answer("keeper 7")
+    assert known is not None
+    assert all(len(line) <= 820 for line in known.text.splitlines())
+    assert "keeper 7," in known.text
