@@ -55,7 +55,7 @@ def write_model(
     """A tiny model of transformers as llama.cpp's converter writes it.
 
     Args:
-        model: of a vocabulary of `len(TOKENS)`; of Gemma 2 or 3, LFM2, Llama, Phi-3 or Qwen3.5.
+        model: of a vocabulary of `len(TOKENS)`; of Gemma 2 or 3, LFM2, Llama, Phi-3, Qwen3.5 or SmolLM3.
         vectors: further tensors, by name.
         kind: the type of its matrices.
         fields: metadata of the family beside what all have; a dot is `__`.
@@ -76,7 +76,7 @@ def write_model(
         key = f"{architecture}.{name.replace('__', '.')}"
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
         add[type(value)](key, value)
-    _add_tokenizer(writer, "qwen35" if architecture == "qwen35" else "qwen2")
+    _add_tokenizer(writer, {"qwen35": "qwen35", "smollm3": "smaug-bpe"}.get(architecture, "qwen2"))
     arch = next(arch for arch, name in MODEL_ARCH_NAMES.items() if name == architecture)
     names = get_tensor_name_map(arch, config.num_hidden_layers)
     for name, weight in model.state_dict().items():
@@ -95,7 +95,7 @@ def write_model(
 
 def _as_stored(name: str, weight: torch.Tensor, config: Any) -> torch.Tensor:
     """What llama.cpp's converter makes of a weight."""
-    if type(config).__name__ == "LlamaConfig" and ("q_proj" in name or "k_proj" in name):
+    if type(config).__name__ in ("LlamaConfig", "SmolLM3Config") and ("q_proj" in name or "k_proj" in name):
         return weight.view(-1, 2, config.head_dim // 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
     if ".conv" in name and weight.dim() == 3:
         weight = weight.squeeze(1)

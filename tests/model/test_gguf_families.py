@@ -12,6 +12,7 @@ from ondevice.errors import ModelError
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading import form, gguf_packed, kept_tiles
 from ondevice.model.loading._transformers import transformers
+from ondevice.model.loading.gguf_tokenizer import SPLITS
 from ondevice.model.loading.load import load_model, outline_model
 from ondevice.model.packed_modules import PackedLinear
 from ondevice_bench.speed.quantized import packed_bytes
@@ -49,6 +50,7 @@ _OF_GGUF: dict[str, tuple[str, dict[str, Any]]] = {
 _OF_OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {"rope__dimension_count": 16}),
     "qwen3": ("qwen3", {"attention__key_length": 16}),
+    "smollm3": ("smollm3", {"rope__dimension_count": 16}),
     "phi3": ("phi3", {"rope__dimension_count": 16}),
     "gemma2": ("gemma2", {"attention__key_length": 16, "attention__sliding_window": 24}),
 }
@@ -94,6 +96,17 @@ def test_products_of_any_family_are_those_of_the_unpacked_file(
         assert (found[0] - expected).norm() <= 0.1 * expected.norm()
     others = sum(weight.nbytes for weight in first.model.parameters())
     assert first.weight_bytes == pytest.approx(packed_bytes(first.model) + others, rel=0.02)
+
+
+def test_a_gguf_file_of_smollm3_has_no_positions_in_every_fourth_layer(tmp_path: Path) -> None:
+    model = tiny_model("smollm3", vocab_size=len(TOKENS), num_layers=5, no_rope_layer_interval=4)
+    assert model.config.no_rope_layers == [1, 1, 1, 0, 1]
+    _is_the_model(write_model(tmp_path / "tiny.gguf", "smollm3", model, rope__dimension_count=16), model, 60)
+
+
+def test_numbers_are_cut_into_three_digits_for_this_family() -> None:
+    found = [text.replace("\u0120", " ") for text, _ in SPLITS["smaug-bpe"].pre_tokenize_str("He  said 1234567, don't")]
+    assert found == ["He", " ", " said", " ", "123", "456", "7", ",", " don", "'t"]
 
 
 def test_text_is_split_as_transformers_splits_it_for_this_family(tmp_path: Path) -> None:

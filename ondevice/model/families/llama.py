@@ -28,6 +28,11 @@ def llama_layers(model: Any) -> list[AttentionLayer]:
     ]
 
 
+def complete_smollm3(config: Any, fields: dict[str, Any]) -> None:
+    """Set which layers know positions: GGUF files do not say, and llama.cpp leaves out every fourth."""
+    config.no_rope_layers = [int((index + 1) % 4 != 0) for index in range(config.num_hidden_layers)]
+
+
 def _query_scale(config: Any) -> QueryScale | None:
     rope: dict[str, Any] = config.rope_parameters
     beta = rope.get("llama_4_scaling_beta")

@@ -32,7 +32,7 @@ from ondevice.model.loading.skeleton import skeleton
 # What transformers and `gguf` raise where they cannot read a file; NotImplementedError: of a kind of numbers that they
 # do not know.
 _UNREADABLE = (ValueError, KeyError, NotImplementedError, RuntimeError, ImportError, OSError)
-_PLAIN = frozenset(("llama", "qwen2", "qwen3"))
+_PLAIN = frozenset(("llama", "qwen2", "qwen3", "smollm3"))
 # Metadata that says nothing else than the config does.
 _KEYS = {
     "context_length", "embedding_length", "block_count", "feed_forward_length", "rope.dimension_count",
@@ -140,7 +140,7 @@ def config_of(gguf: GgufFile) -> SimpleNamespace:
 
     num_heads, hidden_size = field("attention.head_count"), field("embedding_length")
     shapes = {tensor.name: tensor.shape for tensor in gguf.tensors}
-    return SimpleNamespace(
+    config = SimpleNamespace(
         **named(family),
         vocab_size=shapes[EMBEDDING][0],
         hidden_size=hidden_size,
@@ -160,6 +160,8 @@ def config_of(gguf: GgufFile) -> SimpleNamespace:
         eos_token_id=fields.get("tokenizer.ggml.eos_token_id"),
         pad_token_id=fields.get("tokenizer.ggml.padding_token_id"),
     )
+    FAMILIES[family].complete(config, {})
+    return config
 
 
 def _about(

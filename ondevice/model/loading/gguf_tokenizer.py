@@ -14,15 +14,15 @@ from ondevice.model.loading._transformers import transformers
 
 TOKENS = "tokenizer.ggml.tokens"
 _CONTROL, _USER_DEFINED = 3, 4  # ggml's types of tokens that are never cut
-_QWEN_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?LETTERS+|\p{N}"
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?LETTERS+|DIGITS"
     r"| ?[^\sMARKS\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
 
-def _qwen(letters: str, marks: str) -> pre_tokenizers.PreTokenizer:
-    split = Regex(_QWEN_SPLIT.replace("LETTERS", letters).replace("MARKS", marks))
+def _split(letters: str, marks: str = "", digits: str = r"\p{N}") -> pre_tokenizers.PreTokenizer:
+    split = Regex(_SPLIT.replace("LETTERS", letters).replace("MARKS", marks).replace("DIGITS", digits))
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return pre_tokenizers.Sequence([pre_tokenizers.Split(split, "isolated"), byte_level])
 
@@ -32,8 +32,9 @@ SPLITS = {
     "smollm": pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     ),
-    "qwen2": _qwen(r"\p{L}", ""),
-    "qwen35": _qwen(r"[\p{L}\p{M}]", r"\p{M}"),  # marks belong to the letters before them
+    "qwen2": _split(r"\p{L}"),
+    "qwen35": _split(r"[\p{L}\p{M}]", r"\p{M}"),  # marks belong to the letters before them
+    "smaug-bpe": _split(r"\p{L}", digits=r"\p{N}{1,3}"),  # as Llama 3 has it
 }
 
 
