@@ -17,7 +17,7 @@ _REASONS = {
     "turn": "The answer was ended here, since others wait for the model. ",
     "loop": "The model began to repeat itself, and was stopped. ",
     "outline": "From the headings of the document, without the model. ",
-    "quoted": "Word for word from the document, found by a search of all its text, without the model. ",
+    "quoted": "From a search of all sentences of the document, without the model. ",
     "not_found": "Neither the words of the question nor the model find an answer in it. ",
 }
 _FEW_PAGES = 6

@@ -123,7 +123,7 @@ def test_the_account_tells_of_every_method() -> None:
          "The answer was stopped. All of the document was read. 2.0 s"),
         ({"stop_reason": "outline"}, "From the headings of the document, without the model. 2.0 s"),
         ({"stop_reason": "quoted"},
-         "Word for word from the document, found by a search of all its text, without the model. 2.0 s"),
+         "From a search of all sentences of the document, without the model. 2.0 s"),
         ({"ledger": Ledger(tokens_total=9, tokens_read=9, tokens_kept=9)}, "All of the document was used. 2.0 s"),
         ({"ledger": Ledger(tokens_total=9, tokens_read=6, tokens_skipped=3)}, "67 % of the document was read. 2.0 s"),
     ],

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ondevice.config import EngineConfig, GenerationConfig
-from ondevice.decode.denial import NOT_THERE, NOT_YET
+from ondevice.decode.denial import NO_SENTENCE, NOT_THERE, NOT_YET
 from ondevice.errors import ConfigError
 from ondevice.events import WITHOUT_MODEL, AnswerFinished, Event, TokensRecalled
 from ondevice.session.session import Session
@@ -126,7 +126,7 @@ def _of_others(texts: Sequence[tuple[Text, int]], index: int) -> list[Question]:
 
 
 def _is_refused(answer: str) -> float:
-    return float(answer.strip() in (NOT_THERE, NOT_YET))
+    return float(answer.strip().startswith((NOT_THERE, NOT_YET, NO_SENTENCE)))
 
 
 def _noted(events: Iterator[Event], noted: list[Event]) -> Iterator[Event]:

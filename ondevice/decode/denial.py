@@ -16,6 +16,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.pot.memory_pot import MemoryPot
 
 NOT_THERE = "That is not in the document."
+NO_SENTENCE = "No sentence of the document has these words together:"
 NOT_YET = "A search of the text has not found that. Not all of it is read yet."
 FEWEST_TOKENS = 1000  # of a text; a shorter one lacks most words of any question
 SMALLEST = 800  # hidden size; models of fewer than some 400 million parameters, whose states are narrower, know nothing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ondevice.decode.denial import NOT_THERE
+from ondevice.decode.denial import NO_SENTENCE, NOT_THERE
 from ondevice.events import History
 from ondevice.model.chat import ChatParts
 from ondevice.search.tables import Row
@@ -26,7 +26,7 @@ def is_worth_remembering(answer: str, num_unread: int) -> bool:
 
     Where it stands before the same question, a model says it again, whatever it has read since.
     """
-    return bool(answer) and not num_unread and not answer.startswith(NOT_THERE)
+    return bool(answer) and not num_unread and not answer.startswith((NOT_THERE, NO_SENTENCE))
 
 
 @dataclass(frozen=True, slots=True)

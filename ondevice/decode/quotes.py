@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ondevice.decode.answer import Known
+from ondevice.decode.denial import NO_SENTENCE
 from ondevice.decode.passages import Passage, sentences, source
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import Citation, Sources
@@ -55,11 +56,17 @@ class Quotations:
         self._places = [Passage(page, *span) for page, text in enumerate(tokens.texts) for span in _cut(text)]
         self._index = BM25([self._text(place) for place in self._places])
 
-    def answer(self, subject: str) -> Known | None:
-        """The best sentences for a subject, in the document's order, each with its place; None: nothing is about it."""
+    def answer(self, question: str, subject: str) -> Known | None:
+        """The best sentences for the subject of a question, in the document's order, each with its place.
+
+        None where too few of the question's words stand anywhere for it to be in the text's language.
+        """
         found = self._find(subject)
         if not found:
-            return None
+            is_of_text = self._index.coverage(question) is not None
+            return (
+                Known(f"{NO_SENTENCE} \u201c{subject}\u201d. Ask with other words.", "quoted") if is_of_text else None
+            )
         total = sum(score for _, score in found)
         ranked = sorted(found, key=lambda one: -one[1])
         sources = tuple(source(self._tokens, place, score / total) for place, score in ranked)

@@ -295,7 +295,7 @@ class Session:
             return None
         if self._quotations is None:
             self._quotations = Quotations(tokens)
-        return self._quotations.answer(subject)
+        return self._quotations.answer(question, subject)
 
     @property
     def _again(self) -> Rereading:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ondevice.decode.denial import NO_SENTENCE
+from ondevice.decode.prompt import is_worth_remembering
 from ondevice.decode.quotes import Quotations, subject_of
 from ondevice.documents import Document, Page
 from ondevice.documents.tokens import DocumentTokens
@@ -43,7 +45,7 @@ def test_a_request_for_words_has_a_subject(question: str, subject: str) -> None:
 
 def test_the_best_sentences_are_said_with_their_pages_and_cited() -> None:
     tokens = tokens_of(*LEASE)
-    known = Quotations(tokens).answer("late rent fee")
+    known = Quotations(tokens).answer("Quote the clause on the late rent fee", "late rent fee")
     assert known is not None
     assert known.text == "\u201cLate rent costs a fee of 25 euros, due on demand.\u201d (page 2)"
     (source,) = known.sources.passages
@@ -55,24 +57,32 @@ def test_the_best_sentences_are_said_with_their_pages_and_cited() -> None:
 
 def test_sentences_stand_in_the_order_of_the_text_and_sources_by_their_score() -> None:
     texts = ("A red lamp, and beside it a blue lamp of glass.", "One red lamp of the clearest glass.", *LEASE)
-    known = Quotations(tokens_of(*texts)).answer("red lamp glass")
+    known = Quotations(tokens_of(*texts)).answer("Quote the red lamp of glass", "red lamp glass")
     assert known is not None
     assert [line[-8:] for line in known.text.splitlines()] == ["(page 1)", "(page 2)"]
     assert [one.page for one in known.sources.passages] == [2, 1]
     assert [one.passage for one in known.citations] == [1, 0]
 
 
-@pytest.mark.parametrize("subject", ["penguins", "the price of coffee in Brazil", "zzz", ""])
-def test_what_the_text_is_not_about_has_no_quotation(subject: str) -> None:
-    assert Quotations(tokens_of(*LEASE)).answer(subject) is None
+@pytest.mark.parametrize("subject", ["penguins", "price of coffee in Brazil", "zzz"])
+def test_it_is_said_where_no_sentence_has_the_words(subject: str) -> None:
+    known = Quotations(tokens_of(*LEASE)).answer(f"Quote the sentence that is about the {subject}", subject)
+    assert known is not None
+    assert known.text == f"{NO_SENTENCE} \u201c{subject}\u201d. Ask with other words."
+    assert (known.sources.passages, known.citations) == ((), ())
+    assert not is_worth_remembering(known.text, 0)
+
+
+def test_a_request_in_another_language_is_left_to_the_model() -> None:
+    assert Quotations(tokens_of(*LEASE)).answer("Zitiere die Stelle zur Kaution", "Kaution") is None
 
 
 def test_a_heading_goes_with_its_sentence_and_a_long_one_is_cut_at_a_line() -> None:
-    pets = Quotations(tokens_of(*LEASE)).answer("dog cat")
+    pets = Quotations(tokens_of(*LEASE)).answer("Show the part on dog and cat", "dog cat")
     assert pets is not None
     assert pets.text == "\u201c1. Pets No dog and no cat may live in the flat.\u201d (page 1)"
     table = "\n".join(f"lamp {i}, keeper {i}, oil {3 * i}" for i in range(60))
-    known = Quotations(tokens_of(table)).answer("keeper 7")
+    known = Quotations(tokens_of(table)).answer("Find the line with keeper 7", "keeper 7")
     assert known is not None
     assert all(len(line) <= 820 for line in known.text.splitlines())
     assert "keeper 7," in known.text

@@ -488,7 +488,7 @@ def test_a_request_for_words_is_answered_with_the_sentences_of_the_text_before_a
 @pytest.mark.parametrize(
     ("question", "num_passage_tokens"),
     [
-        ("Quote the sentence about penguins.", 220),  # there is none
+        ("Zitiere den Satz zur Leuchte.", 220),  # another language
         ("Quote the first sentence of page 2 about keeper 21.", 220),  # a place
         ("Quote the sentence about keeper 41.", 0),  # the pot is asked
     ],
