@@ -1,7 +1,6 @@
 """Quotations: a request for the words of a text is answered with its sentences, found by their words, without a model.
 
-A small model that is asked for them says that there are none, or says them in other words; choosing among sentences
-that a search has found, it does no better than the search.
+A small model that is asked for them says that there are none, or makes them up.
 """
 
 from __future__ import annotations
