@@ -127,3 +127,13 @@ def test_no_document_and_a_stream_are_refused() -> None:
     with pytest.raises(PotError, match="stream") as caught:
         collect(ENGINE, [document(0), stream])
     assert caught.value.where == "-"
+
+
+def test_a_request_for_words_finds_them_in_whichever_document_has_them() -> None:
+    collection = collect(ENGINE, [document(0), document(1), document(2)])
+    finished, recalled = ask(collection, "Quote the sentence about the harbour master.")
+    assert (finished.stop_reason, recalled) == ("quoted", [])
+    assert "The harbour master is Ida Voss." in finished.text
+    assert finished.text.endswith("(1.txt, part 1)")
+    [source] = finished.sources.passages
+    assert collection.place(source.page) == "1.txt, part 1"
