@@ -106,7 +106,7 @@ def said(context: Context, question: str, known: Known, clock: StageClock) -> It
         0.0,
         0,
         context.ledger,
-        sources=known.sources,
+        sources=replace(known.sources, num_tokens=len(ids)),
         citations=known.citations,
         stage_seconds=clock.seconds,
     )

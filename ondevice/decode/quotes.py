@@ -36,7 +36,7 @@ _FIRST = re.compile(
     r"|mentions?|mentioning|über|zu[rm]?|mit|von|der|die|das)\b)+"
 )
 _FEWEST_CHARS, _MOST_CHARS = 40, 800  # of a quotation: a shorter one goes with the next, a longer one is cut at a line
-_MOST, _LEAST = 3, 0.9  # sentences of one answer, and their scores, as a share of the best
+_MOST, _LEAST = 5, 0.9  # sentences of one answer; the score that makes one as good as the best
 _RARE = 0.1  # of the sentences: a term that fewer have tells what a request is about
 _TERMS, _COVERAGE = 2, 0.5  # of the best sentence: rare terms of the request, or else its share of all of them
 
@@ -62,32 +62,35 @@ class Quotations:
         """
         found = self._find(subject)
         if not found:
-            is_of_text = self._index.coverage(question) is not None
-            return (
-                Known(f"{NO_SENTENCE} \u201c{subject}\u201d. Ask with other words.", "quoted") if is_of_text else None
-            )
-        total = sum(score for _, score in found)
-        ranked = sorted(found, key=lambda one: -one[1])
+            if self._index.coverage(question) is None:
+                return None
+            return Known(f"{NO_SENTENCE} \u201c{subject}\u201d. Ask with other words.", "quoted")
+        ranked = sorted(found, key=lambda one: -one[1])[:_MOST]
+        total = sum(score for _, score in ranked)
         sources = tuple(source(self._tokens, place, score / total) for place, score in ranked)
         lines, citations = list[str](), list[Citation]()
         for place, score in found:
-            where = f" ({self._tokens.place(place.page_index)})" if self._tokens.num_pages > 1 else ""
-            lines.append(f"\u201c{' '.join(self._text(place).split())}\u201d{where}")
-            at = ranked.index((place, score))
-            citations.append(Citation(len("\n".join(lines)), at, sources[at].text))
+            if (place, score) in ranked:
+                where = f" ({self._tokens.place(place.page_index)})" if self._tokens.num_pages > 1 else ""
+                lines.append(f"\u201c{' '.join(self._text(place).split())}\u201d{where}")
+                at = ranked.index((place, score))
+                citations.append(Citation(len("\n".join(lines)), at, sources[at].text))
+        if (num_more := len(found) - len(ranked)) > 0:
+            lines.append(f"and {num_more} more with these words")
         return Known("\n".join(lines), "quoted", Sources(sources), tuple(citations))
 
     def _find(self, subject: str) -> list[tuple[Passage, float]]:
-        scores = self._index.scores(subject)
-        if not scores.any():
+        """Sentences as good as the best one, or with all of the subject's words that it has, in the text's order."""
+        scores, weights = self._index.scores(subject), self._index.weights(subject)
+        if not weights:
             return []
         best = int(scores.argmax())
-        weights, said = self._index.weights(subject), {*terms(self._text(self._places[best]))}
-        num_rare = sum(term in said and self._index.share(term) < _RARE for term in weights)
+        said = weights.keys() & {*terms(self._text(self._places[best]))}
+        num_rare = sum(self._index.share(term) < _RARE for term in said)
         if num_rare < _TERMS and (self._index.coverage(subject) or 0.0) < _COVERAGE:
             return []
-        ranked = np.argsort(-scores, kind="stable")[:_MOST].tolist()
-        return [(self._places[at], float(scores[at])) for at in sorted(ranked) if scores[at] >= _LEAST * scores[best]]
+        alike = self._index.having(said) | {*np.flatnonzero(scores >= _LEAST * scores[best]).tolist()}
+        return [(self._places[at], float(scores[at])) for at in sorted(alike)]
 
     def _text(self, place: Passage) -> str:
         return self._tokens.texts[place.page_index][place.start : place.stop]

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +80,12 @@ class BM25:
             held[self._passages_with(self._numbers[term])] += weight
         missing = (len(asked) - len(weights)) * float(rarity(self._num_passages, np.zeros(1, np.int64))[0])
         return float(held.max()) / (sum(weights.values()) + missing)
+
+    def having(self, terms: Iterable[str]) -> set[int]:
+        """The passages that have all of some known terms; all where there are none."""
+        return set(range(self._num_passages)).intersection(
+            *(self._passages_with(self._numbers[term]).tolist() for term in terms)
+        )
 
     def share(self, term: str) -> float:
         """The share of passages that have a term."""

@@ -86,3 +86,13 @@ def test_a_heading_goes_with_its_sentence_and_a_long_one_is_cut_at_a_line() -> N
     assert known is not None
     assert all(len(line) <= 820 for line in known.text.splitlines())
     assert "keeper 7," in known.text
+
+
+def test_all_mentions_are_counted_and_the_best_are_said() -> None:
+    texts = [f"The keeper lit lamp {i} at the harbour in the evening." for i in range(7)]
+    known = Quotations(tokens_of(*texts, *LEASE)).answer("Where does the text mention the harbour?", "harbour")
+    assert known is not None
+    lines = known.text.splitlines()
+    assert [line[-8:] for line in lines[:-1]] == [f"(page {i})" for i in range(1, 6)]
+    assert lines[-1] == "and 2 more with these words"
+    assert len(known.sources.passages) == len(known.citations) == 5
