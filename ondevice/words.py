@@ -261,7 +261,9 @@ def skipped_pages(skipped: Sequence[tuple[int, int]], unit: str) -> str:
 
 
 def looked_at(answer: AnswerFinished) -> str:
-    """The part of an answer that its sources are from; empty for all of it."""
+    """The part of an answer that its sources are from, or how they were found; empty for attention and all of it."""
+    if answer.sources.passages and answer.stop_reason in WITHOUT_MODEL:
+        return "found by their words, not by attention"
     num_tokens = answer.num_before + answer.num_tokens
     if not answer.sources.passages or answer.sources.num_tokens == num_tokens:
         return ""

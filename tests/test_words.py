@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ondevice import words
-from ondevice.events import AnswerFinished, Citation, History, Ledger, PageNote, Source, TokensRecalled
+from ondevice.events import AnswerFinished, Citation, History, Ledger, PageNote, Source, Sources, TokensRecalled
 
 
 @pytest.mark.parametrize(
@@ -170,3 +170,10 @@ def test_an_answer_from_everything_names_the_one_before_and_its_pages() -> None:
     said = words.compared("In 1911.", sources, "In 1912.", "page")
     assert said.startswith("In place of the answer before all was read: “In 1911.” (pages 3, 7). ")
     assert "(" not in words.compared("In 1911.", (), "In 1912.", "page"), "no evidence was asked for"
+
+
+def test_sources_that_a_search_found_are_not_said_to_be_attended_to() -> None:
+    source = Source("Rent is due.", 2, 5, 9, 0, 12, 1.0, 0.0)
+    answer = replace(ANSWER, sources=Sources((source,), ANSWER.num_tokens), num_before=0)
+    assert words.looked_at(answer) == ""
+    assert words.looked_at(replace(answer, stop_reason="quoted")) == "found by their words, not by attention"

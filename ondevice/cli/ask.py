@@ -99,8 +99,11 @@ def ask(
                 from ondevice.cli.conversation import read_document
 
                 early = _answer_now(session, given if now else (), display)
-                with _timed(seconds, "ingest_seconds"):
-                    read_document(session, found[1], display, keeper)
+                # Nothing has to be read where the text itself answers all that is asked.
+                generation, may_ask_more = session.context.config.generation, interactive or save is not None
+                if may_ask_more or not given or not all(session.knows(one, generation) for one in given):
+                    with _timed(seconds, "ingest_seconds"):
+                        read_document(session, found[1], display, keeper)
         unsaved = None if save is None else _save(session, save, keeper)
         for notice in session.notices:
             say(notice)

@@ -11,7 +11,7 @@ from ondevice import words
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.terminal import Interrupted, printable, say, signals_handled
 from ondevice.errors import ConfigError, ModelError
-from ondevice.events import AnswerFinished, AnswerToken
+from ondevice.events import WITHOUT_MODEL, AnswerFinished, AnswerToken
 from ondevice.machine.process import peak_rss_bytes
 from ondevice.serving.account import holdings
 
@@ -124,7 +124,7 @@ def answer(
 
 def source_lines(answer: AnswerFinished, place: Place) -> Iterable[str]:
     """Lines of the passages that the answer attended to; `place` says what a page is called."""
-    if not answer.sources.passages:
+    if not answer.sources.passages or answer.stop_reason in WITHOUT_MODEL:
         return
     part = words.looked_at(answer)
     yield f"Where the answer looked{part and f' ({part})'} more than any text would; attention is no proof:"

@@ -35,7 +35,7 @@ _FIRST = re.compile(
     r"(?i)\A(?:\W*\b(?:about|on|for|that|which|who|with|where|of|to|in|from|regarding|concerning|the|an?|says?|saying"
     r"|mentions?|mentioning|über|zu[rm]?|mit|von|der|die|das)\b)+"
 )
-_FEWEST_CHARS, _MOST_CHARS = 40, 800  # of a quotation: a shorter one goes with the next, a longer one is cut at a line
+_FEWEST_CHARS, _MOST_CHARS = 30, 800  # of a quotation: a shorter one goes with the next, a longer one is cut at a line
 _MOST, _LEAST = 5, 0.9  # sentences of one answer; the score that makes one as good as the best
 _RARE = 0.1  # of the sentences: a term that fewer have tells what a request is about
 _TERMS, _COVERAGE = 2, 0.5  # of the best sentence: rare terms of the request, or else its share of all of them

@@ -8,7 +8,7 @@ from typing import Any
 
 from ondevice.decode.prompt import Turn, is_worth_remembering
 from ondevice.documents.shown import passage
-from ondevice.events import Citation, Source
+from ondevice.events import WITHOUT_MODEL, Citation, Source
 from ondevice.schema import SchemaError, parse
 
 SHOWN = 8  # answers whose sources are listed
@@ -103,12 +103,14 @@ def markdown_of(exchange: Exchange, heading: Callable[[int], str]) -> str:
     """Question, answer, account and sources; whatever others wrote is quoted, so that it heads and links nothing."""
     lines = [f"## {one_line(exchange.question)}", "", _quoted(exchange.text), "", f"*{one_line(exchange.account)}*"]
     if exchange.sources:
-        lines += ["", f"Where the answer looked{exchange.note and ', ' + exchange.note} (attention is no proof):", ""]
-        lines += [
-            f"{i}. {heading(source.page)}, tokens {source.start_token + 1:,} to {source.stop_token:,}, "
-            f"{source.share:.1%} of its extra attention:\n" + _quoted(source.text, indent="   ")
-            for i, source in enumerate(exchange.sources, 1)
-        ]
+        is_found = exchange.record.get("stop_reason") in WITHOUT_MODEL
+        where = "Sentences" if is_found else "Where the answer looked"
+        doubt = "" if is_found else " (attention is no proof)"
+        lines += ["", f"{where}{exchange.note and ', ' + exchange.note}{doubt}:", ""]
+        for i, source in enumerate(exchange.sources, 1):
+            tokens = f"tokens {source.start_token + 1:,} to {source.stop_token:,}"
+            part = "" if is_found else f", {source.share:.1%} of its extra attention"
+            lines.append(f"{i}. {heading(source.page)}, {tokens}{part}:\n" + _quoted(source.text, indent="   "))
     return "\n".join(lines)
 
 

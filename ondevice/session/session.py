@@ -275,9 +275,13 @@ class Session:
         finally:
             self.clock.restart()  # a reading that waited for the answer goes on
 
+    def knows(self, question: str, generation: GenerationConfig) -> bool:
+        """True if a question is answered from the text alone, without the model and whatever of it has been read."""
+        return self._known(question, generation) is not None
+
     def searches(self, question: str, generation: GenerationConfig) -> bool:
         """True if a question is answered from passages that a search finds, or the outline: they need not be read."""
-        if self._known(question, generation):
+        if self.knows(question, generation):
             return True
         found = self._passages(question, generation)
         return bool(found) and (not may_attend(self.context) or self._names_place(question))

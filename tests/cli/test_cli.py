@@ -168,6 +168,20 @@ def test_an_answer_names_where_it_looked_unless_told_not_to(checkpoint: Path, te
     assert ask(checkpoint, text, "When?", "--sources", "-1").exit_code != 0
 
 
+def test_nothing_is_read_for_what_the_text_itself_answers(checkpoint: Path, tmp_path: Path) -> None:
+    text = tmp_path / "lease.txt"
+    text.write_text("Rent is due on the third of the month.\n\nThe deposit of 300 euros is due on signing.\n")
+    only = ["Quote the sentence about the deposit"]
+    done = run("ask", text, *only, "--json", "--passages", "200", "--model", checkpoint, *POT, "--no-chat")
+    assert done.exit_code == 0, done.output
+    report = last_json(done)
+    assert report["answer"] == "\u201cThe deposit of 300 euros is due on signing.\u201d"
+    assert (report["turns"][0]["stop_reason"], report["ledger"]["tokens_read"]) == ("quoted", 0)
+    assert "looked" not in done.stderr
+    done = run("ask", text, *only, "Who?", "--json", "--passages", "200", "--model", checkpoint, *POT, "--no-chat")
+    assert last_json(done)["ledger"]["tokens_read"] > 0
+
+
 def test_a_question_knows_those_before_it_unless_told_not_to(checkpoint: Path, text: Path) -> None:
     turns = last_json(ask(checkpoint, text, "When?", "Who?", "--json"))["turns"]
     assert [(turn["num_remembered"], turn["num_forgotten"]) for turn in turns] == [(0, 0), (1, 0)]
