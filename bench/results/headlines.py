@@ -53,7 +53,12 @@ READINGS: Mapping[str, Reading] = {
         is_last=True,
     ),
     "ondevice eval answers": Reading(
-        _ANSWERS, "questions to documents", _ASKED, only("budget"), hidden=("answer in what was read for it",)
+        _ANSWERS,
+        "questions to documents",
+        (*_ASKED, FIRST),
+        only("budget"),
+        better={"refused": "less"},
+        hidden=("answer in what was read for it",),
     ),
     "ondevice eval tables": Reading(_ANSWERS, "cells of tables", _ASKED, only()),
     "ondevice eval longbench": Reading(_ANSWERS, "LongBench", _ASKED, only("budget")),

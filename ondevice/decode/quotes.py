@@ -106,14 +106,7 @@ def _cut(text: str) -> Iterator[tuple[int, int]]:
         while stop - begin > _MOST_CHARS:
             end = text.rfind("\n", begin + 1, begin + _MOST_CHARS)
             end = end if end > begin else begin + _MOST_CHARS
-            yield _stripped(text, begin, end)
+            yield begin, begin + len(text[begin:end].rstrip())
             begin = end
-        yield _stripped(text, begin, stop)
+        yield begin, begin + len(text[begin:stop].rstrip())
         begin = None
-
-
-def _stripped(text: str, start: int, stop: int) -> tuple[int, int]:
-    """The same characters without blanks around them."""
-    said = text[start:stop]
-    start += len(said) - len(said.lstrip())
-    return start, start + len(said.strip())
