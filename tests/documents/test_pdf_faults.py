@@ -187,6 +187,16 @@ def test_numbers_of_letters_are_letters_where_the_font_says_so(tmp_path) -> None
     assert text_of(tmp_path, content + hidden, font=font) == "Opłata portowa\n"
 
 
+@pytest.mark.parametrize(
+    ("taken", "text"),
+    [("\ud09a\ud0be\ud0bf\ud0b8\ud180\ud0be\ud0b2\ud0b0", "Копирова"), ("항구는화요일아침", "항구는화요일아침")],
+)
+def test_cyrillic_whose_bytes_were_taken_for_signs_is_told_from_korean(tmp_path, taken: str, text: str) -> None:
+    font, table = with_unicode(taken)
+    content = f"BT /F1 12 Tf 60 700 Td <{coded(taken, taken)}> Tj ET".encode()
+    assert text_of(tmp_path, content, font=font, more=[table]) == f"{text}\n"
+
+
 def test_arabic_in_presentation_forms(tmp_path) -> None:
     visual = "\ufe90\ufefb\ufe91"  # beh, lam and alef as one sign, beh, from the left
     font, table = with_unicode(visual)

@@ -39,6 +39,8 @@ _UNI = re.compile(r"uni((?:[0-9A-F]{4})+)")
 _SIGNS: dict[int, int | str | None] = dict.fromkeys((0xAD, 0x200B, 0x2060))
 _SIGNS |= enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"), 0xFB00)
 _SIGNS |= {0xF730 + i: 0x30 + i for i in range(10)} | {0xF761 + i: 0x61 + i for i in range(26)}
+# Cyrillic letters whose two bytes of UTF-8 a writer took for one sign: those that no Korean text keeps to.
+_CYRILLIC, _HANGUL, _FEW_SIGNS = re.compile("[\ud080-\ud0bf\ud180-\ud1bf]"), re.compile("[\uac00-\ud7a3]"), 8
 _GLYPH_NUMBER = re.compile(r"/(?:g|G|c|C|cid|CID|glyph|index)\d+")
 _DRAWN: dict[int, Literal["image", "text", "graphics"]] = {
     raw.FPDF_PAGEOBJ_IMAGE: "image",
@@ -179,6 +181,8 @@ def _second_opinion(page: PageObject, text: str) -> str:
 def _clean(text: str) -> str:
     # Characters beyond the first 65,536 come in two halves.
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if _FEW_SIGNS <= len(_HANGUL.findall(text)) == len(_CYRILLIC.findall(text)):
+        text = _CYRILLIC.sub(lambda sign: sign[0].encode("utf-16-be").decode(), text)
     text = normalize(text.translate(_SIGNS).replace("\f", "\n")).strip("\n")
     return text + "\n" if text.strip() else ""
 
