@@ -243,6 +243,14 @@ def test_boxes_that_are_too_wide_make_no_spaces_where_the_text_has_its_own() -> 
     assert [line.text for line in put_into_lines([Run(0, 700.0, 12.0, glyphs, 698, 710)], [])] == ["Our mat"]
 
 
+def test_a_space_between_boxes_that_reach_into_it_is_one_where_the_text_goes_on_behind_it() -> None:
+    glyphs = [(letter, 60.0 + 6 * at, 66.0 + 6 * at) for at, letter in enumerate("lamps")]
+    wide = [("l", 90.0, 98.0), (" ", 93.0, 100.0), ("b", 97.0, 103.0)]  # of 12 points
+    assert [line.text for line in put_into_lines([Run(0, 700.0, 12.0, glyphs + wide, 698, 710)], [])] == ["lampsl b"]
+    fake = [("l", 90.0, 98.0), (" ", 98.0, 101.0), ("b", 98.2, 104.0)]  # the next letter lies over it
+    assert [line.text for line in put_into_lines([Run(0, 700.0, 12.0, glyphs + fake, 698, 710)], [])] == ["lampslb"]
+
+
 @pytest.mark.parametrize("is_by_rows", [True, False])
 def test_columns_of_text_are_read_one_after_the_other(tmp_path, is_by_rows: bool) -> None:
     left = [

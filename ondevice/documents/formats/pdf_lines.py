@@ -13,7 +13,7 @@ from ondevice.documents.formats.pdf_glyphs import Run
 
 _SPACE = 0.16  # of the size: a gap as wide is a space between words
 _SPACE_ARABIC = 0.1
-_SPACE_WIDE = 0.6  # between signs of Chinese and Japanese, which are set without spaces
+_SPACE_WIDE = 0.4  # between signs of Chinese and Japanese, which are set without spaces
 _TRACKED = 0.08  # of the size: where all letters are set further apart than this, the gap of a space is wider by it
 _NO_SPACE = 0.03  # of the size: a space character that takes no more room is none
 _CELL = 1.0  # of the size: a gap as wide may part two columns
@@ -172,9 +172,10 @@ def _cells(line: Line) -> list[Cell]:
     if not num_from_right and any(after.left < run.right - 0.5 * run.size for run, after in pairwise(runs)):
         glyphs.sort(key=lambda glyph: glyph.left)
     cells: list[list[_Placed]] = [[]]
-    spaces, room = "", 0.0
+    spaces, room, begin = "", 0.0, 0.0
     for glyph, after in zip_longest(glyphs, glyphs[1:]):
         if glyph.text.isspace():
+            begin = begin if spaces else glyph.left
             spaces, room = spaces + " ", room + glyph.right - glyph.left
             continue
         if cells[-1]:
@@ -185,7 +186,8 @@ def _cells(line: Line) -> list[Cell]:
             )
             is_space = gap > space * line.size + lead
             if spaces:
-                is_space = room <= 0 or lead < 0 or gap > _NO_SPACE * line.size
+                takes_room = gap > _NO_SPACE * line.size or glyph.left - begin > _SPACE * line.size
+                is_space = room <= 0 or lead < 0 or takes_room
             is_leader = glyph.text == "." and (after is None or abs(after.left - glyph.right) > _NO_SPACE * line.size)
             if len(spaces) < 2 and gap > _CELL * line.size and not is_leader and not _is_mark_of_list(cells):
                 cells.append([])
