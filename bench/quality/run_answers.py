@@ -126,7 +126,7 @@ def _of_others(texts: Sequence[tuple[Text, int]], index: int) -> list[Question]:
 
 
 def _is_refused(answer: str) -> float:
-    return float(answer.strip().startswith((NOT_THERE, NOT_YET, NO_SENTENCE)))
+    return float(answer.strip() in (NOT_THERE, NOT_YET) or answer.startswith(NO_SENTENCE))
 
 
 def _noted(events: Iterator[Event], noted: list[Event]) -> Iterator[Event]:

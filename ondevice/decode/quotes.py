@@ -68,13 +68,12 @@ class Quotations:
         ranked = sorted(found, key=lambda one: -one[1])[:_MOST]
         total = sum(score for _, score in ranked)
         sources = tuple(source(self._tokens, place, score / total) for place, score in ranked)
+        rank = {place: at for at, (place, _) in enumerate(ranked)}
         lines, citations = list[str](), list[Citation]()
-        for place, score in found:
-            if (place, score) in ranked:
-                where = f" ({self._tokens.place(place.page_index)})" if self._tokens.num_pages > 1 else ""
-                lines.append(f"\u201c{' '.join(self._text(place).split())}\u201d{where}")
-                at = ranked.index((place, score))
-                citations.append(Citation(len("\n".join(lines)), at, sources[at].text))
+        for place in (place for place, _ in found if place in rank):
+            where = f" ({self._tokens.place(place.page_index)})" if self._tokens.num_pages > 1 else ""
+            lines.append(f"\u201c{' '.join(self._text(place).split())}\u201d{where}")
+            citations.append(Citation(len("\n".join(lines)), rank[place], self._text(place)))
         if (num_more := len(found) - len(ranked)) > 0:
             lines.append(f"and {num_more} more with these words")
         return Known("\n".join(lines), "quoted", Sources(sources), tuple(citations))

@@ -41,9 +41,9 @@ def unseen(page: pdfium.PdfPage, runs: Sequence[Drawn], has_layers: bool) -> tup
         return set(), False
     if raw.FPDFPage_CountObjects(page) > _MOST_OBJECTS:
         return set(), True
-    more: list[Any] = []
-    while pale:
-        change = ImageChops.difference(_drawn_without(page, []), _drawn_without(page, _handles(pale) + more))
+    whole, more = _drawn_without(page, []) if pale else None, list[Any]()
+    while pale and whole is not None:
+        change = ImageChops.difference(whole, _drawn_without(page, _handles(pale) + more))
         pale = [run for run in pale if _shades(page, change, run.box)[1] < _FAINTEST]
         if more or not (more := _drawn_again(page, pale, runs)):
             break
