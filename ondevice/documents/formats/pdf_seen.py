@@ -41,18 +41,22 @@ def unseen(page: pdfium.PdfPage, runs: Sequence[Drawn], has_layers: bool) -> tup
         return set(), False
     if raw.FPDFPage_CountObjects(page) > _MOST_OBJECTS:
         return set(), True
-    whole, more = _drawn_without(page, []) if pale else None, list[Any]()
-    while pale and whole is not None:
-        change = ImageChops.difference(whole, _drawn_without(page, _handles(pale) + more))
-        pale = [run for run in pale if _shades(page, change, run.box)[1] < _FAINTEST]
-        if more or not (more := _drawn_again(page, pale, runs)):
-            break
-    hidden = {id(run) for run in pale}
+    hidden = {id(run) for run in _without_trace(page, pale, runs)} if pale else set()
     if veiled:
         paper = _drawn_without(page, _handles(runs))
         shades = [(run, _shades(page, paper, run.box)) for run in veiled]
         hidden |= {id(run) for run, (darkest, lightest) in shades if lightest - darkest < _FAINTEST}
     return hidden, False
+
+
+def _without_trace(page: pdfium.PdfPage, pale: list[Drawn], runs: Sequence[Drawn]) -> list[Drawn]:
+    """Those without which the page looks the same, also where what is drawn again in their places is left out."""
+    whole, again = _drawn_without(page, []), list[Any]()
+    while True:
+        change = ImageChops.difference(whole, _drawn_without(page, _handles(pale) + again))
+        pale = [run for run in pale if _shades(page, change, run.box)[1] < _FAINTEST]
+        if again or not (again := _drawn_again(page, pale, runs)):
+            return pale
 
 
 def _handles(runs: Sequence[Drawn]) -> list[Any]:
