@@ -10,7 +10,7 @@ from torch import Tensor
 from ondevice.kernels.gated import gated
 from ondevice.kernels.norm import RMSNorm, add_norm_
 from ondevice.kernels.rope import rotate
-from ondevice.model.families.parts import AttentionLayer, Layer
+from ondevice.model.families.parts import AttentionLayer, Layer, SharingLayer
 
 # What a feed-forward network may hold between its products. On a CPU malloc keeps pieces of less than 32 MB at hand;
 # larger ones it takes from the system each time, page by page, which took a fifth of the reading of a 1.5B model.
@@ -28,6 +28,8 @@ def heads(layer: AttentionLayer, normed: Tensor) -> tuple[Tensor, Tensor, Tensor
         gated_query, keys, values = qkv.split((2 * num_heads, num_kv_heads, num_kv_heads), dim=1)
         query, gate = gated_query[:, ::2], gated_query[:, 1::2]
         query_keys = torch.cat((query, keys), dim=1)
+    elif layer.keys_are_values:
+        query_keys, values = qkv, qkv[:, num_heads:]
     else:
         query_keys, values = qkv.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
     if layer.head_gate is not None:
@@ -35,7 +37,13 @@ def heads(layer: AttentionLayer, normed: Tensor) -> tuple[Tensor, Tensor, Tensor
     if layer.q_norm is not None and layer.k_norm is not None:
         query, keys = query_keys.split((num_heads, num_kv_heads), dim=1)
         query_keys = torch.cat((layer.q_norm(query), layer.k_norm(keys)), dim=1)
-    return query_keys, values, gate
+    return query_keys, values if layer.v_norm is None else layer.v_norm(values), gate
+
+
+def queries(layer: SharingLayer, normed: Tensor) -> Tensor:
+    """Hidden states after the layer's input norm -> queries before RoPE, (batch, num_heads, n, head_dim)."""
+    query = layer.qkv(normed).unflatten(-1, (layer.num_heads, layer.head_dim)).transpose(1, 2)
+    return query if layer.q_norm is None else layer.q_norm(query)
 
 
 class Heads(NamedTuple):

@@ -70,6 +70,12 @@ class PackedEmbedding(nn.Module):
         return self.rows.gather(ids.flatten()).view(*ids.shape, self.embedding_dim) * self._scale
 
 
+def stored_parts(module: nn.Module) -> dict[str, Tensor]:
+    """The weights of a module's own that files store, by name: parameters, and buffers that are no products."""
+    buffers = (one for one in module.named_buffers(recurse=False) if one[0] not in module._non_persistent_buffers_set)
+    return {**dict(module.named_parameters(recurse=False)), **dict(buffers)}
+
+
 def replace_module(model: Any, name: str, module: nn.Module) -> None:
     """Put a module in the place of another."""
     parent, _, last = name.rpartition(".")

@@ -12,12 +12,12 @@ from ondevice.kernels.attention import additive_mask, attention, attention_mass,
 from ondevice.kernels.projection import rounds_activations
 from ondevice.kernels.rope import rotate, rotate_with_half_
 from ondevice.kernels.rope_attention import rope_attention
-from ondevice.model.families.parts import AttentionLayer, Layer, ModelParts, has_slots
-from ondevice.model.layer import Heads, after_attention, after_mixing, feed_forward, finish, project_heads
+from ondevice.model.families.parts import AttentionLayer, Layer, ModelParts, SharingLayer, has_slots
+from ondevice.model.layer import Heads, after_attention, after_mixing, feed_forward, finish, project_heads, queries
 from ondevice.model.options import Options
 from ondevice.model.passes import PLAIN, Cache, Pass, PassStopped
 from ondevice.model.rotary import Angles, Rotary
-from ondevice.model.stateful import mix
+from ondevice.model.stateful import Window, mix
 from ondevice.pot.host.hidden_tier import DroppedStates
 from ondevice.pot.memory_pot import MemoryPot
 
@@ -56,18 +56,25 @@ class Run:
         self._mass, self._given, self._queries = list[Tensor](), list[Tensor](), list[Tensor]()
         self._dropped: list[DroppedStates] = []
         self._number = 0  # of the next layer among those that have slots
+        self._windows = dict[int, Window]()
+        self._stored: dict[int, tuple[int, list[tuple[Tensor, Tensor]]]] = {}
 
-    def through(self, hidden: Tensor) -> Tensor:
-        """Embeddings (batch, n, hidden_size) -> states after the final norm.
+    def through(self, input_ids: Tensor) -> Tensor:
+        """Ids (batch, n) -> states after the final norm (batch, n, hidden_size).
 
         Raises:
             PassStopped: it was stopped.
         """
         parts = self._parts
+        hidden = parts.embed(input_ids)
+        own = None if parts.own_embeddings is None else parts.own_embeddings(input_ids, hidden)
         normed = parts.all_layers[0].input_norm(hidden)
         for index, layer in enumerate(parts.all_layers):
             self.stop_if_asked()
             hidden, normed = self._layer(index, layer, hidden, normed)
+            if layer.tail is not None:
+                hidden = layer.tail(hidden, None if own is None else own[:, :, index])
+                normed = parts.norm_after(index)(hidden)
         return normed
 
     def committed(self, hidden: Tensor, num_staying: int) -> Pass:
@@ -84,15 +91,17 @@ class Run:
 
     def _layer(self, index: int, layer: Layer, hidden: Tensor, normed: Tensor) -> tuple[Tensor, Tensor]:
         norm = self._parts.norm_after(index)
+        if isinstance(layer, SharingLayer) and layer.source in self._stored:
+            return finish(layer, hidden, self._attend_stored(layer, normed), norm)
         if not has_slots(layer):
             assert isinstance(self._pot, MemoryPot)
             native, num_transient = self._pot.native, self._options.num_transient
-            out = mix(layer, normed, native, index, num_transient, self._ropes[index])
+            out = mix(layer, normed, native, index, num_transient, self._ropes[index], self._windows)
             return feed_forward(layer, *after_mixing(layer, hidden, out), norm)
         number = self._number
         self._number += 1
         heads = self._project(number, layer, normed)
-        out, observed = self._attend_layer(number, heads)
+        out, observed = self._attend_layer(index, number, heads)
         if heads.gate is not None:
             out = out * heads.gate.sigmoid()
         self._note(heads, observed)
@@ -118,7 +127,7 @@ class Run:
         options = self._options
         if options.keeps_queries:
             self._queries += heads.query.chunk(self._per_layer, dim=1)
-        self._mass += [one[..., : one.shape[-1] - options.num_transient] for one in observed]
+        self._mass += self._staying(observed)
         if options.pruning is not None or options.offsets is not None:
             self._given.append(self._angles.offsets[: self._angles.offsets.shape[0] - options.num_transient])
 
@@ -130,17 +139,44 @@ class Run:
 
     # -- attention to the pot --------------------------------------------------------------------
 
-    def _attend_layer(self, number: int, heads: Heads) -> tuple[Tensor, list[Tensor]]:
-        """Store the new tokens of one layer, and attend to what is there: (batch, num_heads, n, head_dim), and for each
-        of its layers in the pot what `_attend` observed."""
-        outs, mass, pot = list[Tensor](), list[Tensor](), self._pot
-        for layer, part in enumerate(heads.split(self._per_layer), number * self._per_layer):
-            keys, values = pot.append_(layer, part.keys, part.rotated_keys, part.values)
-            out, observed = self._attend(number, layer, part.rotated_query, keys, values)
+    def _attend_layer(self, index: int, number: int, heads: Heads) -> tuple[Tensor, list[Tensor]]:
+        """Store the new tokens of one layer, and attend to what is there; as `_attend_parts`."""
+        parts = heads.split(self._per_layer)
+        stored = [
+            self._pot.append_(layer, part.keys, part.rotated_keys, part.values)
+            for layer, part in enumerate(parts, number * self._per_layer)
+        ]
+        if index in self._parts.sources:
+            self._stored[index] = number, stored
+        return self._attend_parts(number, [part.rotated_query for part in parts], stored)
+
+    def _attend_stored(self, layer: SharingLayer, normed: Tensor) -> Tensor:
+        """Attention of a layer without slots to those of an earlier one, whose observed attention grows by its own."""
+        number, stored = self._stored[layer.source]
+        first = self._pot.next_position[number * self._per_layer]
+        query = rotate(queries(layer, normed), *self._angles.at(number, first))
+        out, observed = self._attend_parts(number, query.chunk(self._per_layer, dim=1), stored)
+        for at, mass in enumerate(self._staying(observed), number * self._per_layer):
+            known = self._mass[at]
+            self._mass[at] = torch.maximum(known, mass) if self._options.observes_peak else known + mass
+        return out
+
+    def _attend_parts(
+        self, number: int, query: Sequence[Tensor], stored: Sequence[tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Attention to one layer's slots: (batch, num_heads, n, head_dim), and for each of its layers in the pot what
+        `_attend` observed."""
+        outs, mass = list[Tensor](), list[Tensor]()
+        for layer, (part, (keys, values)) in enumerate(zip(query, stored, strict=True), number * self._per_layer):
+            out, observed = self._attend(number, layer, part, keys, values)
             outs.append(out)
             if observed is not None:
                 mass.append(observed)
         return outs[0] if len(outs) == 1 else torch.cat(outs, dim=1), mass
+
+    def _staying(self, observed: Sequence[Tensor]) -> list[Tensor]:
+        """Observed attention to the slots of tokens that stay."""
+        return [one[..., : one.shape[-1] - self._options.num_transient] for one in observed]
 
     def _attend(
         self, number: int, layer: int, query: Tensor, keys: Tensor, values: Tensor

@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ondevice.kernels.attention import additive_mask, attention
 from ondevice.kernels.rope import rotate
-from ondevice.model.families.parts import Layer, RecurrentLayer, WindowLayer
-from ondevice.model.layer import heads
+from ondevice.model.families.parts import AttentionLayer, Layer, RecurrentLayer, SharingLayer, WindowLayer
+from ondevice.model.layer import heads, queries
 from ondevice.model.rotary import Rotary
 from ondevice.pot.native_state import NativeState
 
 _QUERIES = 512  # at once: each of them needs a row of the mask
 
 
+class Window(NamedTuple):
+    """Keys and values that the tokens of a pass see in a window: those held before it, then their own.
+
+    Attributes:
+        keys, values: (batch, num_kv_heads, num_held + n, head_dim), keys after RoPE.
+        cos, sin: (num_held + n, rotary_dim). Positions count from the oldest token held: only distances matter.
+        num_held: tokens before the pass.
+    """
+
+    keys: Tensor
+    values: Tensor
+    cos: Tensor
+    sin: Tensor
+    num_held: int
+
+
 def mix(
-    layer: Layer, normed: Tensor, native: NativeState, index: int, num_transient: int, rope: Rotary | None
+    layer: Layer,
+    normed: Tensor,
+    native: NativeState,
+    index: int,
+    num_transient: int,
+    rope: Rotary | None,
+    windows: dict[int, Window],
 ) -> Tensor:
     """Mix the tokens of a pass with the state of a layer: (batch, n, hidden_size), before the residual.
 
@@ -28,13 +50,25 @@ def mix(
         index: of the layer, among all.
         num_transient: last tokens that leave no trace.
         rope: of a layer of attention.
+        windows: of the layers before, by number, which later ones may share; this layer's comes to them.
     """
+    if isinstance(layer, SharingLayer):
+        return _attend(layer, queries(layer, normed), windows[layer.source], None)
     state, num_staying = native.of(index), normed.shape[1] - num_transient
     if isinstance(layer, WindowLayer):
         assert rope is not None
-        out, kept = _attend(layer, normed, state, native.num_seen, num_staying, rope)
+        query_keys, new_values, gate = heads(layer, normed)
+        query, new_keys = query_keys.split((layer.num_heads, layer.num_kv_heads), dim=1)
+        size = state[0].shape[2]
+        pairs = list(zip(state, (new_keys, new_values), strict=True))
+        kept = [torch.cat((held, new[:, :, :num_staying]), dim=2)[:, :, -size:] for held, new in pairs]
         native.append_(index, kept)
-        return out
+        num_held = min(native.num_seen, size)
+        keys, values = (torch.cat((held[:, :, size - num_held :], new), dim=2) for held, new in pairs)
+        used = keys.shape[2]
+        cos, sin = (table[:used].to(keys.device) for table in rope.table(used, used))
+        windows[index] = Window(rotate(keys, cos, sin), values, cos, sin, num_held)
+        return _attend(layer, query, windows[index], gate)
     assert isinstance(layer, RecurrentLayer)
     new, outs = state, list[Tensor]()
     if num_staying:
@@ -46,42 +80,24 @@ def mix(
     return outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)
 
 
-def _attend(
-    layer: WindowLayer, normed: Tensor, state: Sequence[Tensor], num_seen: int, num_staying: int, rope: Rotary
-) -> tuple[Tensor, list[Tensor]]:
-    """Attention to the last tokens of the window, and the last ones after the pass.
-
-    Positions count from the oldest token that is still held: only distances matter.
-    """
-    window, size = layer.sliding_window, state[0].shape[2]
+def _attend(layer: AttentionLayer, query: Tensor, seen: Window, gate: Tensor | None) -> Tensor:
+    """Attention of queries before RoPE to a window, with its gate and the output's projection."""
+    window, num_held, used = layer.sliding_window, seen.num_held, seen.keys.shape[2]
     assert window is not None
-    query_keys, new_values, gate = heads(layer, normed)
-    query, new_keys = query_keys.split((layer.num_heads, layer.num_kv_heads), dim=1)
-    num_held = min(num_seen, size)
-    keys, values = (
-        torch.cat((held[:, :, size - num_held :], new), dim=2)
-        for held, new in zip(state, (new_keys, new_values), strict=True)
-    )
-    kept = [
-        torch.cat((held, new[:, :, :num_staying]), dim=2)[:, :, -size:]
-        for held, new in zip(state, (new_keys, new_values), strict=True)
-    ]
-    used = keys.shape[2]
-    cos, sin = (table[:used].to(keys.device) for table in rope.table(used, used))
-    query, keys = rotate(query, cos[num_held:], sin[num_held:]), rotate(keys, cos, sin)
-    at, outs = torch.arange(used, device=keys.device), list[Tensor]()
+    query = rotate(query, seen.cos[num_held:], seen.sin[num_held:])
+    at, outs = torch.arange(used, device=query.device), list[Tensor]()
     for start in range(num_held, used, _QUERIES):
         stop = min(start + _QUERIES, used)
         first = max(start - window + 1, 0)
         distance = at[start:stop, None] - at[first:stop]
         is_all = stop - first <= window
-        mask = None if is_all else additive_mask(((distance >= 0) & (distance < window))[None, None], normed.dtype)
+        mask = None if is_all else additive_mask(((distance >= 0) & (distance < window))[None, None], query.dtype)
         some = query[:, :, start - num_held : stop - num_held]
         outs.append(
             attention(
                 some,
-                keys[:, :, first:stop],
-                values[:, :, first:stop],
+                seen.keys[:, :, first:stop],
+                seen.values[:, :, first:stop],
                 mask=mask,
                 scale=layer.scale,
                 softcap=layer.softcap,
@@ -90,4 +106,4 @@ def _attend(
     out = outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
     if gate is not None:
         out = out * gate.sigmoid()
-    return layer.out(out.transpose(1, 2).flatten(2)), kept
+    return layer.out(out.transpose(1, 2).flatten(2))

@@ -21,7 +21,16 @@ from ondevice.model.control_tokens import control_tokens, document_backend
 from ondevice.model.detokenizer import StreamDecoder
 
 # Names under which models end an answer or a turn, besides the one their tokenizer calls `eos_token`.
-_END_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "</s>")
+_END_TOKENS = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "</s>",
+)
 # Text goes to the backend in pieces of about this many characters: its own record of a text takes
 # some 250 bytes per token, which for a whole book would outweigh the model.
 _PIECE_CHARS = 1 << 18

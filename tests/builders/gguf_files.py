@@ -55,7 +55,7 @@ def write_model(
     """A tiny model of transformers as llama.cpp's converter writes it.
 
     Args:
-        model: of a vocabulary of `len(TOKENS)`; of Gemma 2 or 3, LFM2, Llama, Phi-3, Qwen3.5 or SmolLM3.
+        model: of a vocabulary of `len(TOKENS)`; of Gemma 2 to 4, LFM2, Llama, Phi-3, Qwen3.5 or SmolLM3.
         vectors: further tensors, by name.
         kind: the type of its matrices.
         fields: metadata of the family beside what all have; a dot is `__`.
@@ -64,11 +64,13 @@ def write_model(
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
+    if "feed_forward_length" not in fields:
+        writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     is_lfm2 = architecture == "lfm2"
-    kv_heads = config.num_key_value_heads
-    writer.add_head_count_kv([kv_heads * (kind != "conv") for kind in config.layer_types] if is_lfm2 else kv_heads)
+    kv_heads = config.per_layer_config[0].num_key_value_heads
+    if "attention__head_count_kv" not in fields:
+        writer.add_head_count_kv([kv_heads * (kind != "conv") for kind in config.layer_types] if is_lfm2 else kv_heads)
     writer.add_layer_norm_rms_eps(config.norm_eps if is_lfm2 else config.rms_norm_eps)
     rope = config.rope_parameters
     writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
@@ -82,7 +84,7 @@ def write_model(
     for name, weight in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        stored = names.get_name(name, (".weight", ".bias"))
+        stored = names.get_name(name.replace("layer_scalar", "layer_scalar.weight"), (".weight", ".bias"))
         if name.endswith("dt_bias"):
             stored = names.get_name(name.replace("dt_bias", "dt_proj")) + ".bias"
         numbers = _as_stored(name, weight, config).contiguous().numpy()
@@ -99,7 +101,7 @@ def _as_stored(name: str, weight: torch.Tensor, config: Any) -> torch.Tensor:
         return weight.view(-1, 2, config.head_dim // 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
     if ".conv" in name and weight.dim() == 3:
         weight = weight.squeeze(1)
-    if "Gemma" in type(config).__name__ or "Qwen3_5" in type(config).__name__:
+    if type(config).__name__.startswith(("Gemma2", "Gemma3")) or "Qwen3_5" in type(config).__name__:
         weight = 1 + weight if name.endswith("norm.weight") and "linear_attn" not in name else weight
     if "linear_attn" not in name or name.endswith("norm.weight"):
         return weight

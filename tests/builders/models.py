@@ -27,7 +27,8 @@ from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.tokenizer import Tokenizer
 from ondevice_bench.quality.sentence_encoder import SentenceEncoder
 
-STATEFUL = ("gemma3_text", "qwen3_5_text", "lfm2", "lfm3")  # their layers keep more than slots of the pot
+# Their layers keep more than slots of the pot.
+STATEFUL = ("gemma3_text", "gemma4_text", "gemma4_unified_text", "qwen3_5_text", "lfm2", "lfm3")
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "smollm3", "ministral3")
 
 CHAT_TEMPLATE = (
@@ -46,6 +47,8 @@ _CLASSES = {
     "smollm3": ("SmolLM3Config", "SmolLM3ForCausalLM"),
     "ministral3": ("Ministral3Config", "Ministral3ForCausalLM"),
     "gemma3_text": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
+    "gemma4_text": ("Gemma4TextConfig", "Gemma4ForCausalLM"),
+    "gemma4_unified_text": ("Gemma4UnifiedTextConfig", "Gemma4UnifiedForCausalLM"),
     "qwen3_5_text": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM"),
     "lfm2": ("Lfm2Config", "Lfm2ForCausalLM"),
     "lfm3": ("Lfm3Config", "Lfm3ForCausalLM"),
@@ -61,6 +64,33 @@ _FAMILY_FIELDS: dict[str, dict[str, Any]] = {
         "rope_parameters": {
             "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
             "full_attention": {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0},
+        },
+    },
+    "gemma4_text": {
+        "sliding_window": 24,
+        "layer_types": ["sliding_attention", "full_attention"] * 3,
+        "num_hidden_layers": 6,
+        "num_kv_shared_layers": 2,
+        "global_head_dim": 32,
+        "hidden_size_per_layer_input": 32,
+        "vocab_size_per_layer_input": 260,
+        "use_double_wide_mlp": True,
+        "final_logit_softcapping": 10.0,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+            "full_attention": {"rope_type": "proportional", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5},
+        },
+    },
+    "gemma4_unified_text": {
+        "sliding_window": 24,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        "num_hidden_layers": 4,
+        "attention_k_eq_v": True,
+        "num_global_key_value_heads": 1,
+        "global_head_dim": 32,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+            "full_attention": {"rope_type": "proportional", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5},
         },
     },
     "qwen3_5_text": {
@@ -177,6 +207,11 @@ def _randomize_(model: Any, seed: int) -> None:
             parameter.copy_(0.5 * noise)
         else:  # norm weights: near their initial value (1, or 0 in Gemma), but not equal to it
             parameter.add_(0.2 * noise)
+    for module in model.modules():
+        if getattr(module, "scaling", None) == 1.0:  # the norm of queries does that, in Gemma 4
+            module.q_norm.weight.mul_(module.head_dim**-0.5)
+        if hasattr(module, "layer_scalar"):
+            module.layer_scalar.fill_(0.8)
 
 
 def byte_tokenizer(*, chat_template: str | None = CHAT_TEMPLATE) -> Tokenizer:

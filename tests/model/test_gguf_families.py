@@ -12,9 +12,10 @@ from ondevice.errors import ModelError
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading import form, gguf_packed, kept_tiles
 from ondevice.model.loading._transformers import transformers
-from ondevice.model.loading.gguf_tokenizer import SPLITS
+from ondevice.model.loading.gguf_tokenizer import SPLITS, GgufTokenizer, is_known
 from ondevice.model.loading.load import load_model, outline_model
 from ondevice.model.packed_modules import PackedLinear
+from ondevice.model.tokenizer import Tokenizer
 from ondevice_bench.speed.quantized import packed_bytes
 from tests.builders.gguf_files import TOKENS, write_model
 from tests.builders.models import logits_of, tiny_model
@@ -45,8 +46,23 @@ _OF_GGUF: dict[str, tuple[str, dict[str, Any]]] = {
             "ssm__inner_size": 64,
         },
     ),
+    "gemma4_text": (
+        "gemma4",
+        {
+            "feed_forward_length": [192, 192, 192, 192, 384, 384],
+            "attention__key_length": 32,
+            "attention__key_length_swa": 16,
+            "attention__shared_kv_layers": 2,
+            "attention__sliding_window": 24,
+            "attention__sliding_window_pattern": [True, False] * 3,
+            "embedding_length_per_layer_input": 32,
+            "final_logit_softcapping": 10.0,
+            "rope__freq_base_swa": 100.0,
+        },
+    ),
     "lfm2": ("lfm2", {"shortconv__l_cache": 3}),
 }
+_VECTORS = {"gemma4": {"rope_freqs.weight": [1.0] * 8 + [1e30] * 8}}
 _OF_OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {"rope__dimension_count": 16}),
     "qwen3": ("qwen3", {"attention__key_length": 16}),
@@ -61,7 +77,7 @@ def test_a_gguf_file_of_a_family_with_states_is_the_model_it_was_made_of(tmp_pat
     name, fields = _OF_GGUF[family]
     own = {"query_pre_attn_scalar": 16} if name == "gemma3" else {}
     model = tiny_model(family, vocab_size=len(TOKENS), **own)
-    path = str(write_model(tmp_path / "tiny.gguf", name, model, **fields))
+    path = str(write_model(tmp_path / "tiny.gguf", name, model, _VECTORS.get(name), **fields))
     loaded, ids = load_model(path, device="cpu"), torch.arange(60)[None]
     assert (logits_of(loaded.model, ids) - model(ids).logits).abs().max() <= 1e-4
     assert (loaded.max_positions, loaded.quantization) == (512, "none")
@@ -76,7 +92,7 @@ def test_products_of_any_family_are_those_of_the_unpacked_file(
 ) -> None:
     name, fields = (_OF_GGUF | _OF_OTHERS)[family]
     model = tiny_model(family, vocab_size=len(TOKENS))
-    path = str(write_model(tmp_path / "tiny.gguf", name, model, kind=kind, **fields))
+    path = str(write_model(tmp_path / "tiny.gguf", name, model, _VECTORS.get(name), kind, **fields))
     monkeypatch.setenv("KERNELS_PACKED", "float32")
     monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(kept_tiles, "_FEWEST", 0)
@@ -102,6 +118,59 @@ def test_a_gguf_file_of_smollm3_has_no_positions_in_every_fourth_layer(tmp_path:
     model = tiny_model("smollm3", vocab_size=len(TOKENS), num_layers=5, no_rope_layer_interval=4)
     assert model.config.no_rope_layers == [1, 1, 1, 0, 1]
     _is_the_model(write_model(tmp_path / "tiny.gguf", "smollm3", model, rope__dimension_count=16), model, 60)
+
+
+def test_a_gguf_file_of_a_gemma_without_experts_is_read_whatever_it_shares(tmp_path: Path) -> None:
+    name, fields = _OF_GGUF["gemma4_text"]
+    own = {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "num_kv_shared_layers": 0}
+    model = tiny_model("gemma4_text", vocab_size=len(TOKENS), hidden_size_per_layer_input=0, **own)
+    fields = fields | {"attention__head_count_kv": [2, 1] * 3, "attention__shared_kv_layers": 0}
+    fields |= {"feed_forward_length": 192, "embedding_length_per_layer_input": 0}
+    _is_the_model(write_model(tmp_path / "tiny.gguf", name, model, _VECTORS[name], **fields), model, 60)
+    path = write_model(tmp_path / "experts.gguf", name, model, _VECTORS[name], **fields, expert_count=8)
+    with pytest.raises(ModelError, match="it has experts"):
+        load_model(str(path), device="cpu")
+
+
+def test_keys_that_a_file_has_of_layers_that_share_others_are_left_out(tmp_path: Path) -> None:
+    name, fields = _OF_GGUF["gemma4_text"]
+    model = tiny_model("gemma4_text", vocab_size=len(TOKENS))
+    unused = {
+        f"blk.{layer}.{part}.weight": [0.0] * 16 for layer in (4, 5) for part in ("attn_k", "attn_v", "attn_k_norm")
+    }
+    _is_the_model(write_model(tmp_path / "tiny.gguf", name, model, _VECTORS[name] | unused, **fields), model, 60)
+
+
+def test_text_is_cut_as_gemma_4_cuts_it() -> None:
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|turn>", "<turn|>"]
+    letters = ["\u2581", *map(chr, range(33, 127))]
+    merges = [("t", "h"), ("th", "e"), ("\u2581", "the"), ("\u2581", "\u2581"), ("\n", "\n")]
+    tokens = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), *letters, "\n", *map("".join, merges)]
+    fields = {
+        "tokenizer.ggml.model": "gemma4",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.merges": [" ".join(merge) for merge in merges],
+        "tokenizer.ggml.token_type": [3 if token in special else 6 if token[:3] == "<0x" else 1 for token in tokens],
+        "tokenizer.ggml.bos_token_id": 2,
+        "tokenizer.ggml.eos_token_id": 6,
+        "tokenizer.ggml.unknown_token_id": 3,
+        "tokenizer.ggml.padding_token_id": 0,
+        "tokenizer.ggml.add_bos_token": True,
+        "tokenizer.chat_template": "{{ bos_token }}{% for one in messages %}<|turn>{{ one.role }}\n"
+        "{{ one.content }}<turn|>\n{% endfor %}{% if add_generation_prompt %}<|turn>model\n{% endif %}",
+    }
+    assert is_known(fields)
+    ours = Tokenizer(GgufTokenizer(fields))
+    theirs = transformers.GemmaTokenizer({token: index for index, token in enumerate(tokens)}, merges)
+    text = "  the lathe\n\nna\u00efve  \u0939\u093f <turn|> the"
+    ids, spans = ours.encode(text)
+    assert ids.tolist() != ours.encode_prompt(text), "a document cannot end a turn"
+    assert ours.encode_prompt("<|turn>the")[0] == tokens.index("<|turn>")
+    assert ours.eos_ids == {1, 6} or ours.eos_ids == {6}
+    plain = text.replace("<turn|>", "")
+    assert ours.encode(plain)[0].tolist() == theirs.encode(plain, add_special_tokens=False)
+    assert ours.decode(ids) == text
+    assert spans[-1].tolist() == [len(text) - 4, len(text)]
 
 
 def test_numbers_are_cut_into_three_digits_for_this_family() -> None:

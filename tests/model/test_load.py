@@ -68,6 +68,8 @@ def test_every_family_comes_back_from_its_folder(family: str, tmp_path: Path) ->
 EYES = {
     "Qwen3_5": {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64},
     "Gemma3": {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2},
+    "Gemma4": {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2},
+    "Gemma4Unified": {},
     "Mistral3": {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2},
 }
 
@@ -75,7 +77,14 @@ EYES = {
 @pytest.mark.parametrize("quantization", ["none", "8bit"])
 @pytest.mark.parametrize(
     ("seeing", "family"),
-    [("Qwen3_5", "qwen3_5_text"), ("Gemma3", "gemma3_text"), ("Mistral3", "ministral3"), ("Mistral3", "mistral")],
+    [
+        ("Qwen3_5", "qwen3_5_text"),
+        ("Gemma3", "gemma3_text"),
+        ("Gemma4", "gemma4_text"),
+        ("Gemma4Unified", "gemma4_unified_text"),
+        ("Mistral3", "ministral3"),
+        ("Mistral3", "mistral"),
+    ],
 )
 def test_of_a_model_that_sees_pictures_the_text_model_is_loaded(
     tmp_path: Path, seeing: str, family: str, quantization: Literal["none", "8bit"]

@@ -341,7 +341,10 @@ def test_a_row_names_one_version_of_its_files(row: CatalogueModel) -> None:
     assert constants._HF_DEFAULT_ENDPOINT.startswith("https://"), "which all of them are fetched from"
 
 
-@pytest.mark.parametrize("name", ["qwen3-0.6b-gguf", "qwen3-4b-gguf", "qwen3.5-0.8b", "qwen3.5-2b", "qwen3.5-4b"])
+@pytest.mark.parametrize(
+    "name",
+    ["qwen3-0.6b-gguf", "qwen3-4b-gguf", "qwen3.5-0.8b", "qwen3.5-2b", "qwen3.5-4b", "gemma-4-e2b", "gemma-4-e4b"],
+)
 def test_the_parameters_of_a_row_are_those_of_its_dimensions(name: str) -> None:
     row = CATALOGUE[name]
     _, checkpoint = outline.row_outline(row, torch.bfloat16)

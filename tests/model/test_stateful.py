@@ -56,7 +56,7 @@ def test_transformers_own_delta_rule_gives_the_same(monkeypatch: pytest.MonkeyPa
 
 def test_only_full_attention_has_slots(model: Any) -> None:
     decoder = Decoder(model)
-    assert (len(decoder.parts.layers), len(decoder.parts.all_layers)) == (2, 4)
+    assert (len(decoder.parts.layers), len(decoder.parts.all_layers)) == (2, model.config.num_hidden_layers)
     assert decoder.new_pot(100).shape.num_layers == 2
     assert decoder.slot_bytes() * 100 == decoder.new_pot(100).nbytes - decoder.new_pot(100).shape.state_bytes(
         torch.float32
@@ -73,6 +73,21 @@ def test_transient_tokens_leave_no_trace(model: Any) -> None:
     for a, b in zip(with_catalyst.buffers(), plain.buffers(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
     assert [mass.shape[-1] for mass in seen.mass] == [26, 26]
+
+
+def test_slots_are_observed_by_every_layer_that_attends_to_them() -> None:
+    model, ids = tiny_model("gemma4_text"), _ids(40)
+    decoder = Decoder(model)
+    found = decoder.forward(ids, decoder.new_pot(64), num_observed=8).mass
+    theirs = [
+        paid[:, :, -8:].unflatten(1, (2, 2)).sum((2, 3)) for paid in model(ids, output_attentions=True).attentions
+    ]
+    torch.testing.assert_close(found[0], theirs[1])
+    torch.testing.assert_close(found[1], theirs[3] + theirs[5])
+    peaks = decoder.forward(ids, decoder.new_pot(64), num_observed=8, observes_peak=True).mass
+    attentions = model(ids, output_attentions=True).attentions
+    most = [attentions[layer][:, :, -8:].unflatten(1, (2, 2)).amax((2, 3)) for layer in (3, 5)]
+    torch.testing.assert_close(peaks[1], torch.maximum(*most))
 
 
 def test_a_stopped_pass_and_a_look_leave_everything_as_it_was(model: Any) -> None:

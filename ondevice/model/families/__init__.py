@@ -9,11 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from ondevice.errors import ModelError
-from ondevice.model.families.as_stored import AsStored, CentredStored, LlamaStored, Qwen35Stored
+from ondevice.model.families.as_stored import AsStored, CentredStored, Gemma4Stored, LlamaStored, Qwen35Stored
 from ondevice.model.families.common import complete_plain
 from ondevice.model.families.fusing import norm_of, weight_of
 from ondevice.model.families.gemma import complete_gemma3, gemma2_layers, gemma3_layers
+from ondevice.model.families.gemma4 import gemma4_embeddings, gemma4_fields, gemma4_layers
 from ondevice.model.families.lfm import lfm2_layers, lfm3_layers
 from ondevice.model.families.llama import complete_smollm3, llama_layers
 from ondevice.model.families.parts import Layer, ModelParts
@@ -30,18 +33,22 @@ class Family:
         norm: the name of its last norm in the body.
         is_centred: its norms store their weights minus one.
         gguf: llama.cpp's name of it; "": GGUF files of it are not read.
-        complete: sets in a configuration what transformers' reader leaves out of a GGUF file's metadata.
+        fields: those of transformers' configuration from such a file; None: transformers reads them.
+        complete: sets in that configuration what transformers' reader leaves out of a GGUF file's metadata.
         stored: how weights lie in such a file.
         overflows_float16: its hidden states do.
+        own_embeddings: takes such a model, and gives `ModelParts.own_embeddings`.
     """
 
     layers: Callable[[Any], Sequence[Layer]]
     norm: str = "norm"
     is_centred: bool = False
     gguf: str = ""
+    fields: Callable[[dict[str, Any], dict[str, tuple[int, ...]]], dict[str, Any]] | None = None
     complete: Callable[[Any, dict[str, Any]], None] = complete_plain
     stored: AsStored = field(default_factory=AsStored)
     overflows_float16: bool = False
+    own_embeddings: Callable[[Any], Callable[[Tensor, Tensor], Tensor] | None] = lambda _: None
 
 
 FAMILIES: dict[str, Family] = {
@@ -61,12 +68,22 @@ FAMILIES: dict[str, Family] = {
         stored=CentredStored(),
         overflows_float16=True,
     ),
+    "gemma4_text": Family(
+        gemma4_layers,
+        gguf="gemma4",
+        fields=gemma4_fields,
+        stored=Gemma4Stored(),
+        overflows_float16=True,
+        own_embeddings=gemma4_embeddings,
+    ),
+    "gemma4_unified_text": Family(gemma4_layers, overflows_float16=True),  # the 12B, whose GGUF files are as the others
     "qwen3_5_text": Family(qwen3_5_layers, is_centred=True, gguf="qwen35", stored=Qwen35Stored()),
     "lfm2": Family(lfm2_layers, norm="embedding_norm", gguf="lfm2"),
     "lfm3": Family(lfm3_layers, norm="embedding_norm"),
 }
 # Checkpoints that see pictures, too: their text model is loaded alone, of this family where they name none.
 _SEEING = {"qwen3_5": "qwen3_5_text", "gemma3": "gemma3_text", "mistral3": "mistral"}
+_SEEING |= {"gemma4": "gemma4_text", "gemma4_unified": "gemma4_unified_text"}
 
 
 def family_name(config: Any) -> str | None:
@@ -110,5 +127,6 @@ def model_parts(model: Any) -> ModelParts:
         vocab_size=config.vocab_size,
         max_positions=config.max_position_embeddings,
         logit_softcap=getattr(config, "final_logit_softcapping", None),
+        own_embeddings=family.own_embeddings(model),
         device=next(model.parameters()).device,  # packed weights are no parameters; they lie where the norms do
     )

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from ondevice.model.families.common import head_dim_of
 
+_KEYS = ("attn_k", "attn_k_norm", "attn_v")
+
 
 class AsStored:
     """A family whose weights are stored as they are."""
@@ -24,6 +26,21 @@ class AsStored:
     def numbers(self, name: str, stored: Tensor) -> Tensor:
         """The numbers of a parameter that is no product's."""
         return stored
+
+    def is_unused(self, config: Any, name: str) -> bool:
+        """True for a tensor of the file that no layer needs."""
+        layer = name.split(".")[1] if name.startswith("blk.") else "0"
+        # Divisors of RoPE's frequencies are in the configuration, and some layers predict further tokens.
+        return name.startswith("rope_") or (layer.isdecimal() and int(layer) >= config.num_hidden_layers)
+
+
+class Gemma4Stored(AsStored):
+    """Gemma 4: the file has keys of layers that take those of others."""
+
+    def is_unused(self, config: Any, name: str) -> bool:
+        shared = [f"blk.{layer}." for layer, mode in enumerate(config.kv_sharing_modes) if mode == "reuse"]
+        is_shared = name.startswith(tuple(shared)) and name.split(".")[2] in _KEYS
+        return is_shared or super().is_unused(config, name)
 
 
 class LlamaStored(AsStored):

@@ -53,8 +53,18 @@ def heads(attn: Any, config: Any, turn: Any) -> dict[str, Any]:
 
 
 def head_dim_of(config: Any) -> int:
-    """Numbers of one head."""
+    """Numbers of one head of the layers that attend to all."""
+    config = _full_attention(config)
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+def attention_sizes(config: Any) -> tuple[int, int, int]:
+    """Heads of queries, of keys, and `head_dim_of` them, of the layers that attend to all."""
+    return config.num_attention_heads, _full_attention(config).num_key_value_heads, head_dim_of(config)
+
+
+def _full_attention(config: Any) -> Any:
+    return config.per_layer_config["full_attention"] if getattr(config, "is_heterogeneous", False) else config
 
 
 def complete_plain(config: Any, fields: dict[str, Any]) -> None:

@@ -37,6 +37,27 @@ class Linear:
         return project(x, self.weight, self.bias)
 
 
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Last pieces of a layer of Gemma 4: each token's own embedding for this layer, gated, and a factor.
+
+    `gate` takes hidden states and gives as many numbers as that embedding has, `up` takes the product of both. All
+    three are None in models without such embeddings.
+    """
+
+    scale: Tensor
+    activation: Op
+    gate: Op | None = None
+    up: Op | None = None
+    norm: RMSNorm | None = None
+
+    def __call__(self, hidden: Tensor, own: Tensor | None) -> Tensor:
+        """Hidden states (batch, n, hidden_size) and own embeddings (batch, n, size) -> hidden states."""
+        if own is not None and self.gate is not None and self.up is not None and self.norm is not None:
+            hidden = hidden + self.norm(self.up(self.activation(self.gate(hidden)) * own))
+        return hidden * self.scale
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
     """The pieces of a decoder layer around what mixes its tokens. Optional ones are None where the family has none.
@@ -52,6 +73,7 @@ class Layer:
     activation: Op
     down: Op
     post_mlp_norm: RMSNorm | None = None
+    tail: Tail | None = None
 
     def state_sizes(self, num_slots: int) -> Sizes:
         """The parts of the state that it keeps beside a pot of so many slots; none where its tokens lie in those."""
@@ -82,9 +104,9 @@ class AttentionLayer(Layer):
     """A layer whose keys and values lie in the pot.
 
     `qkv` gives (..., (num_heads + 2 * num_kv_heads) * head_dim); where it `is_gated`, twice as many rows for each query
-    head: its query, and what its output is multiplied by, after a sigmoid. `head_gate` gives one such number a query
-    head, (..., num_heads). `turn` is its RoPE. `sliding_window` limits attention to that many last positions. `softcap`
-    caps its scores.
+    head: its query, and what its output is multiplied by, after a sigmoid. It gives no values where `keys_are_values`.
+    `head_gate` gives one such number a query head, (..., num_heads). `turn` is its RoPE. `sliding_window` limits
+    attention to that many last positions. `softcap` caps its scores.
     """
 
     qkv: Op
@@ -96,7 +118,9 @@ class AttentionLayer(Layer):
     turn: Turn
     q_norm: RMSNorm | None = None
     k_norm: RMSNorm | None = None
+    v_norm: RMSNorm | None = None
     is_gated: bool = False
+    keys_are_values: bool = False
     head_gate: Op | None = None
     query_scale: QueryScale | None = None
     sliding_window: int | None = None
@@ -118,6 +142,13 @@ class WindowLayer(AttentionLayer):
         assert self.sliding_window is not None
         size = (self.num_kv_heads, min(self.sliding_window, num_slots), self.head_dim)
         return {"keys": (None, size), "values": (None, size)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingLayer(AttentionLayer):
+    """A layer that attends to the keys and values of an earlier one, `source` among all; `qkv` gives queries alone."""
+
+    source: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +174,8 @@ class ModelParts:
     what follows them is of the first of those.
     `lm_head` is the weight (vocab_size, hidden_size), which bitsandbytes never quantises, and which is packed with the
     others; `logit_softcap` caps its logits. `max_positions` are those that the model was trained for. All is on
-    `device`.
+    `device`. `own_embeddings` gives each token an embedding for each layer, from ids (batch, n) and what `embed` makes
+    of them: (batch, n, layers, size).
     """
 
     embed: Op
@@ -155,6 +187,7 @@ class ModelParts:
     max_positions: int
     logit_softcap: float | None
     device: torch.device
+    own_embeddings: Callable[[Tensor, Tensor], Tensor] | None = None
     layers: tuple[AttentionLayer, ...] = field(init=False)
     num_heads: int = field(init=False)
     num_kv_heads: int = field(init=False)
@@ -169,6 +202,11 @@ class ModelParts:
         own |= {"layers": layers, "attention_softcap": layers[0].softcap, "rotary": layers[0].turn}
         for name, value in own.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def sources(self) -> frozenset[int]:
+        """The layers, among all, whose keys and values later ones attend to."""
+        return frozenset(layer.source for layer in self.all_layers if isinstance(layer, SharingLayer))
 
     @property
     def has_state(self) -> bool:
@@ -187,4 +225,4 @@ class ModelParts:
 
 def has_slots(layer: Layer) -> TypeGuard[AttentionLayer]:
     """True if the keys and values of a layer lie in the pot."""
-    return isinstance(layer, AttentionLayer) and not isinstance(layer, WindowLayer)
+    return isinstance(layer, AttentionLayer) and not isinstance(layer, WindowLayer | SharingLayer)

@@ -6,6 +6,7 @@ Nothing here loads or fetches a model.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ondevice.files import asset
 from ondevice.schema import loads, parse
@@ -67,7 +68,7 @@ class CatalogueModel:
         licence: SPDX name, or the name of a licence of its own.
         window: positions that it was trained for.
         num_parameters: all weights, the output layer counted once where it is tied.
-        num_embedding_parameters: those of embedding and output layer, which stay as they are on a GPU.
+        num_embedding_parameters: those of embeddings and output layer, which stay as they are on a GPU.
         dimensions: by their names in its config.json; with them its memory is known before it is fetched.
         sources: where it can be had, tried in this order.
         file: name of its single GGUF file; "": the model is a folder.
@@ -84,7 +85,7 @@ class CatalogueModel:
     window: int
     num_parameters: int
     num_embedding_parameters: int
-    dimensions: dict[str, int]
+    dimensions: dict[str, Any]
     sources: tuple[Source, ...]
     file: str = ""
     num_bytes: int = 0
@@ -95,11 +96,11 @@ class CatalogueModel:
     @property
     def is_tied(self) -> bool:
         """True if the output layer has the weight of the embedding."""
-        return self.num_embedding_parameters == self.dimensions["vocab_size"] * self.dimensions["hidden_size"]
+        return self.num_embedding_parameters != 2 * self.dimensions["vocab_size"] * self.dimensions["hidden_size"]
 
     @property
     def num_read_parameters(self) -> int:
-        """Weights that every token of a document is multiplied by: all but those of embedding and output layer."""
+        """Weights that every token of a document is multiplied by: all but those of embeddings and output layer."""
         return self.num_parameters - self.num_embedding_parameters
 
     @property

@@ -96,8 +96,11 @@ def inspect(folder: Path) -> Checkpoint:
 
 
 def text_name(name: str) -> str:
-    """The name of a stored tensor in the text model alone; "" where it belongs to what sees pictures or drafts."""
-    if re.match(r"mtp\.|(model\.)?(visual|vision_tower|multi_modal_projector)\.", name):
+    """The name of a stored tensor in the text model alone; "" where it belongs to what sees, hears or drafts."""
+    if re.match(
+        r"mtp\.|(model\.)?(visual|(vision|audio)_tower|embed_(vision|audio)|vision_embedder|multi_modal_projector)\.",
+        name,
+    ):
         return ""
     for stored, own in TEXT_NAMES.items():
         name = re.sub(stored, own, name)

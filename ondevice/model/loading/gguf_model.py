@@ -186,13 +186,17 @@ def _about(
 
 def _config(path: Path, summary: GgufSummary) -> Any:
     """The model's configuration; raises what transformers does, or ValueError where metadata say what nobody reads."""
-    config, family = transformers.AutoConfig.from_pretrained(**_where(path)), FAMILIES[summary.family]
+    family = FAMILIES[summary.family]
     own = {key.removeprefix(f"{family.gguf}."): value for key, value in summary.header.metadata.items()}
     own |= {
         tensor.name.removesuffix(".weight"): numbers_of(path, tensor).tolist()
         for tensor in summary.header.tensors
         if tensor.name.startswith("rope_")
     }
+    if family.fields is not None:
+        shapes = {tensor.name: tensor.shape for tensor in summary.header.tensors}
+        return transformers.AutoConfig.for_model(summary.family, **family.fields(own, shapes))
+    config = transformers.AutoConfig.from_pretrained(**_where(path))
     family.complete(config, own)
     return config
 

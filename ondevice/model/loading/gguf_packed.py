@@ -16,10 +16,10 @@ from ondevice.kernels.attention import prepare_attention
 from ondevice.kernels.packed import TILE_ROWS, PackedWeight, joined
 from ondevice.kernels.projection import prepare_packed
 from ondevice.kernels.rounding import GROUP_SIZE, quantize
-from ondevice.model.families.common import head_dim_of
+from ondevice.model.families.common import attention_sizes
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, pack_rows
 from ondevice.model.loading.gguf_file import GgufFile, GgufTensor
-from ondevice.model.loading.gguf_weights import EMBEDDING, HEAD, DenseStore, StoredMatrix
+from ondevice.model.loading.gguf_weights import EMBEDDING, EMBEDDINGS, HEAD, DenseStore, StoredMatrix
 from ondevice.model.loading.kept_tiles import Kept
 from ondevice.model.packed_modules import PackedEmbedding, PackedLinear
 
@@ -50,21 +50,20 @@ class PackedStore(DenseStore):
         return PackedEmbedding(stored.mapped(), module)
 
     def finish(self, model: Any) -> None:
-        config = model.config
         # Projections that are multiplied together follow each other, and then lie side by side when they are mapped.
         weights = {name: module.weight for name, module in model.named_modules() if isinstance(module, PackedLinear)}
         if not self._kept:
             self._keep(weights)
         prepare_packed(weights.values())
-        heads = config.num_attention_heads, config.num_key_value_heads
-        prepare_attention(*heads, head_dim_of(config), in_bfloat16=True)
+        prepare_attention(*attention_sizes(model.config), in_bfloat16=True)
 
 
 def packed_bytes(gguf: GgufFile) -> int:
     """Memory that `PackedStore` takes for a file: rows of an embedding stay there."""
     tensors = {tensor.name: tensor for tensor in gguf.tensors}
-    if HEAD in tensors:
-        tensors.pop(EMBEDDING, None)
+    for name in EMBEDDINGS:
+        if name != EMBEDDING or HEAD in tensors:
+            tensors.pop(name, None)
     growth = {kind: _growth(kind) for kind in {tensor.kind for tensor in tensors.values()} & BLOCK_TYPES.keys()}
     return int(sum(_num_bytes(tensor, growth) for tensor in tensors.values()))
 

@@ -6,13 +6,14 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from ondevice.errors import ModelError
 from ondevice.model import chat
 from ondevice.model.loading._transformers import transformers
 
 TOKENS = "tokenizer.ggml.tokens"
+_BLANK = "\u2581"
 _CONTROL, _USER_DEFINED = 3, 4  # ggml's types of tokens that are never cut
 _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?LETTERS+|DIGITS"
@@ -39,17 +40,14 @@ SPLITS = {
 
 
 def is_known(fields: dict[str, Any]) -> bool:
-    """True if `GgufTokenizer` can be the tokenizer of a file with this metadata: byte-level BPE of a known split.
+    """True if `GgufTokenizer` can be the tokenizer of a file with this metadata: BPE of a known kind.
 
-    One that puts a token in front of every text is left to transformers.
+    One of bytes that puts a token in front of every text is left to transformers.
     """
-    return (
-        fields.get("tokenizer.ggml.model") == "gpt2"
-        and fields.get("tokenizer.ggml.pre") in SPLITS
-        and "tokenizer.ggml.merges" in fields
-        and "tokenizer.ggml.token_type" in fields
-        and not fields.get("tokenizer.ggml.add_bos_token", False)
-    )
+    if not {"tokenizer.ggml.merges", "tokenizer.ggml.token_type"} <= fields.keys():
+        return False
+    is_split = fields.get("tokenizer.ggml.model") == "gpt2" and fields.get("tokenizer.ggml.pre") in SPLITS
+    return _is_gemma(fields) or (is_split and not fields.get("tokenizer.ggml.add_bos_token", False))
 
 
 class GgufTokenizer:
@@ -93,12 +91,25 @@ class GgufTokenizer:
         return self._rendered
 
 
+def _is_gemma(fields: dict[str, Any]) -> bool:
+    """True for Gemma 4's BPE: of characters, with bytes for those that it lacks."""
+    return fields.get("tokenizer.ggml.model") == "gemma4"
+
+
 def _build(fields: dict[str, Any], special: list[int]) -> Tokenizer:
     tokens = fields[TOKENS]
     merges = [tuple(merge.split(" ", 1)) for merge in fields["tokenizer.ggml.merges"]]
-    backend = Tokenizer(models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges))
-    backend.pre_tokenizer = SPLITS[fields["tokenizer.ggml.pre"]]
-    backend.decoder = decoders.ByteLevel()
+    vocab = {token: index for index, token in enumerate(tokens)}
+    if _is_gemma(fields):
+        unknown = tokens[fields["tokenizer.ggml.unknown_token_id"]]
+        backend = Tokenizer(models.BPE(vocab, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
+        backend.normalizer = normalizers.Replace(" ", _BLANK)
+        backend.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+        backend.decoder = decoders.Sequence([decoders.Replace(_BLANK, " "), decoders.ByteFallback(), decoders.Fuse()])
+    else:
+        backend = Tokenizer(models.BPE(vocab, merges))
+        backend.pre_tokenizer = SPLITS[fields["tokenizer.ggml.pre"]]
+        backend.decoder = decoders.ByteLevel()
     backend.post_processor = processors.TemplateProcessing("$A", "$A $B:1")  # as transformers has it
     kinds = fields["tokenizer.ggml.token_type"]
     others = [tokens[index] for index in special if kinds[index] not in (_CONTROL, _USER_DEFINED)]

@@ -20,9 +20,10 @@ from ondevice.model.families.as_stored import AsStored
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, ROWS_AT_ONCE, dequantize_rows
 from ondevice.model.loading.gguf_file import GgufFile, GgufTensor
 from ondevice.model.loading.progress import Progress
-from ondevice.model.packed_modules import replace_module, set_weights
+from ondevice.model.packed_modules import replace_module, set_weights, stored_parts
 
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
+EMBEDDINGS = (EMBEDDING, "per_layer_token_embd.weight")
 LM_HEAD = "lm_head"
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
 
@@ -132,11 +133,11 @@ def fill(model: Any, path: Path, gguf: GgufFile, as_stored: AsStored, store: Den
         ValueError: some are missing, have no place or another shape, or are of a type that nobody reads.
     """
     config, names = model.config, names_in(gguf)
-    tensors = {tensor.name: tensor for tensor in gguf.tensors if not _is_beside(tensor.name, config)}
+    tensors = {tensor.name: tensor for tensor in gguf.tensors if not as_stored.is_unused(config, tensor.name)}
     tensors.setdefault(HEAD, tensors[EMBEDDING])
     places, missing = list[tuple[str, nn.Module, dict[str, GgufTensor]]](), list[str]()
     for name, module in model.named_modules():
-        parts = dict(module.named_parameters(recurse=False))
+        parts = stored_parts(module)
         found = {part: tensors.pop(names(f"{name}.{part}"), None) for part in parts}
         # A product without a bias in the file has none.
         missing += [f"{name}.{part}" for part, one in found.items() if one is None and not _is_bias(part, parts)]
@@ -170,7 +171,11 @@ def names_in(gguf: GgufFile) -> Callable[[str], str]:
     def stored_name(name: str) -> str:
         if name == f"{LM_HEAD}.weight":  # Gemma 2 has none by llama.cpp
             return HEAD
-        of_first = _LAYER.sub(".layers.0.", name).replace("dt_bias", "dt_proj.bias")
+        of_first = (
+            _LAYER.sub(".layers.0.", name)
+            .replace("dt_bias", "dt_proj.bias")
+            .replace("layer_scalar", "layer_scalar.weight")
+        )
         stored = names.get_name(of_first, (".weight", ".bias")) or ""
         layer = _LAYER.search(name)
         return stored if layer is None else stored.replace("blk.0.", f"blk.{layer[1]}.", 1)
@@ -178,14 +183,8 @@ def names_in(gguf: GgufFile) -> Callable[[str], str]:
     return stored_name
 
 
-def _is_bias(part: str, parts: dict[str, nn.Parameter]) -> bool:
+def _is_bias(part: str, parts: dict[str, Tensor]) -> bool:
     return part == "bias" and parts["weight"].dim() == 2
-
-
-def _is_beside(name: str, config: Any) -> bool:
-    """True for divisors of RoPE's frequencies, and for layers that predict further tokens."""
-    layer = name.split(".")[1] if name.startswith("blk.") else "0"
-    return name.startswith("rope_") or (layer.isdecimal() and int(layer) >= config.num_hidden_layers)
 
 
 def _place(
@@ -198,7 +197,7 @@ def _place(
     store: DenseStore,
 ) -> None:
     """Put the parameters of one module where it keeps them."""
-    shapes = {part: weight.shape for part, weight in module.named_parameters(recurse=False)}
+    shapes = {part: weight.shape for part, weight in stored_parts(module).items()}
     for part, tensor in own.items():
         if prod(tensor.shape) != shapes[part].numel():
             raise ValueError(f"{tensor.name} has the shape {[*tensor.shape]} instead of {[*shapes[part]]}")

@@ -17,7 +17,6 @@ from ondevice.kernels.int4 import int4_bytes, suits_int4
 from ondevice.kernels.rounding import quantize_int4
 from ondevice.model.loading.checkpoint import Checkpoint
 from ondevice.model.loading.packed_checkpoint import (
-    EMBEDDING,
     HEAD,
     empty_checkpoint,
     modules_with_weights,
@@ -57,7 +56,7 @@ def int4_checkpoint_bytes(shapes: dict[str, tuple[int, ...]], share_kept: float 
     total = 0.0
     for name, shape in shapes.items():
         kept = 1.0
-        if len(shape) == 2 and name not in (EMBEDDING, f"{HEAD}.weight") and suits_int4(*shape):
+        if len(shape) == 2 and "embed_tokens" not in name and name != f"{HEAD}.weight" and suits_int4(*shape):
             kept = share_kept if "v_proj" in name or "down_proj" in name else 0.0
         total += kept * prod(shape) * _DTYPE.itemsize + (1 - kept) * int4_bytes(prod(shape))
     return int(total)

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from ondevice.kernels.attention import prepare_attention
 from ondevice.kernels.projection import prepare_packed
 from ondevice.kernels.rounding import GROUP_SIZE, quantize
-from ondevice.model.families.common import head_dim_of
+from ondevice.model.families.common import attention_sizes
 from ondevice.model.loading._transformers import empty_model, text_config, transformers
 from ondevice.model.loading.checkpoint import Checkpoint, text_name
-from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, replace_module, set_weights
+from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, replace_module, set_weights, stored_parts
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head"
 
@@ -52,7 +52,6 @@ def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Calla
         KeyError, ValueError, OSError: transformers cannot use the configuration, or the weights are not of its shape.
     """
     model = empty_checkpoint(checkpoint)
-    config = model.config
     for name, module, own in modules_with_weights(model, checkpoint, on_fraction):
         if type(module) is nn.Linear and module.in_features % GROUP_SIZE == 0:
             bias = own["bias"].float() if "bias" in own else None
@@ -62,7 +61,7 @@ def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Calla
         else:
             set_weights(module, {part: weight.float() for part, weight in own.items()})
     prepare_packed(module.weight for module in model.modules() if isinstance(module, PackedLinear))
-    prepare_attention(config.num_attention_heads, config.num_key_value_heads, head_dim_of(config), in_bfloat16=True)
+    prepare_attention(*attention_sizes(model.config), in_bfloat16=True)
     return with_generation_config(model, checkpoint)
 
 
@@ -115,10 +114,10 @@ def modules_with_weights(
     stored = {text_name(name): (file, name) for file in files for name in file.keys()}  # noqa: SIM118
     if f"{HEAD}.weight" not in stored:
         stored[f"{HEAD}.weight"] = stored[EMBEDDING]
-    done, total = 0, sum(weight.numel() for module in model.modules() for weight in module.parameters(recurse=False))
+    done, total = 0, sum(weight.numel() for module in model.modules() for weight in stored_parts(module).values())
     for name, module in list(model.named_modules()):
         own = dict[str, Tensor]()
-        for part, weight in module.named_parameters(recurse=False):
+        for part, weight in stored_parts(module).items():
             file, key = stored[f"{name}.{part}"]
             own[part] = file.get_tensor(key)
             if own[part].shape != weight.shape:
