@@ -55,7 +55,7 @@ def write_model(
     """A tiny model of transformers as llama.cpp's converter writes it.
 
     Args:
-        model: of a vocabulary of `len(TOKENS)`; of Gemma 2 to 4, LFM2, Llama, Phi-3, Qwen3.5 or SmolLM3.
+        model: of a vocabulary of `len(TOKENS)`; of Gemma 2 to 4, LFM2, Llama, Ministral 3, Phi-3, Qwen3.5 or SmolLM3.
         vectors: further tensors, by name.
         kind: the type of its matrices.
         fields: metadata of the family beside what all have; a dot is `__`.
@@ -97,7 +97,9 @@ def write_model(
 
 def _as_stored(name: str, weight: torch.Tensor, config: Any) -> torch.Tensor:
     """What llama.cpp's converter makes of a weight."""
-    if type(config).__name__ in ("LlamaConfig", "SmolLM3Config") and ("q_proj" in name or "k_proj" in name):
+    if type(config).__name__ in ("LlamaConfig", "Ministral3Config", "SmolLM3Config") and (
+        "q_proj" in name or "k_proj" in name
+    ):
         return weight.view(-1, 2, config.head_dim // 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
     if ".conv" in name and weight.dim() == 3:
         weight = weight.squeeze(1)

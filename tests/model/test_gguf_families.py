@@ -12,6 +12,7 @@ from ondevice.errors import ModelError
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading import form, gguf_packed, kept_tiles
 from ondevice.model.loading._transformers import transformers
+from ondevice.model.loading.gguf_file import read_header
 from ondevice.model.loading.gguf_tokenizer import SPLITS, GgufTokenizer, is_known
 from ondevice.model.loading.load import load_model, outline_model
 from ondevice.model.packed_modules import PackedLinear
@@ -67,6 +68,20 @@ _OF_OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {"rope__dimension_count": 16}),
     "qwen3": ("qwen3", {"attention__key_length": 16}),
     "smollm3": ("smollm3", {"rope__dimension_count": 16}),
+    "ministral3": (
+        "mistral3",
+        {
+            "attention__key_length": 16,
+            "attention__temperature_scale": 0.5,
+            "rope__dimension_count": 16,
+            "rope__scaling__type": "yarn",
+            "rope__scaling__factor": 8.0,
+            "rope__scaling__original_context_length": 48,
+            "rope__scaling__yarn_beta_fast": 32.0,
+            "rope__scaling__yarn_beta_slow": 1.0,
+            "rope__scaling__yarn_log_multiplier": 1.0,
+        },
+    ),
     "phi3": ("phi3", {"rope__dimension_count": 16}),
     "gemma2": ("gemma2", {"attention__key_length": 16, "attention__sliding_window": 24}),
 }
@@ -171,6 +186,29 @@ def test_text_is_cut_as_gemma_4_cuts_it() -> None:
     assert ours.encode(plain)[0].tolist() == theirs.encode(plain, add_special_tokens=False)
     assert ours.decode(ids) == text
     assert spans[-1].tolist() == [len(text) - 4, len(text)]
+
+
+def test_a_gguf_file_of_ministral_3_turns_and_scales_as_its_model(tmp_path: Path) -> None:
+    name, fields = _OF_OTHERS["ministral3"]
+    model = tiny_model("ministral3", vocab_size=len(TOKENS))
+    _is_the_model(write_model(tmp_path / "tiny.gguf", name, model, **fields), model, 40, 150)
+    other = fields | {"rope__scaling__type": "linear"}
+    with pytest.raises(ModelError, match="it is no dense Ministral 3"):
+        load_model(str(write_model(tmp_path / "other.gguf", name, model, **other)), device="cpu")
+
+
+def test_words_of_mistrals_split_are_capitals_with_small_letters_after_them() -> None:
+    found = [text.replace("\u0120", " ") for text, _ in SPLITS["tekken"].pre_tokenize_str("McDonald's  12 iPads?/\n")]
+    assert found == ["Mc", "Donald", "'s", " ", " ", "1", "2", " i", "Pads", "?/\n".replace("\n", "\u010a")]
+
+
+def test_a_file_that_wants_it_has_a_begin_token_in_front_of_plain_text(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "tiny.gguf", "llama", tiny_model("llama", vocab_size=len(TOKENS)))
+    fields = read_header(path).metadata
+    tokenizer = Tokenizer(GgufTokenizer(fields | {"tokenizer.ggml.add_bos_token": True}))
+    assert tokenizer.leading_ids() == [1]
+    assert Tokenizer(GgufTokenizer(fields)).leading_ids() == []
+    assert 1 not in tokenizer.encode("one")[0]
 
 
 def test_numbers_are_cut_into_three_digits_for_this_family() -> None:

@@ -343,7 +343,16 @@ def test_a_row_names_one_version_of_its_files(row: CatalogueModel) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["qwen3-0.6b-gguf", "qwen3-4b-gguf", "qwen3.5-0.8b", "qwen3.5-2b", "qwen3.5-4b", "gemma-4-e2b", "gemma-4-e4b"],
+    [
+        "qwen3-0.6b-gguf",
+        "qwen3-4b-gguf",
+        "qwen3.5-0.8b",
+        "qwen3.5-2b",
+        "qwen3.5-4b",
+        "gemma-4-e2b",
+        "gemma-4-e4b",
+        "ministral-3-3b",
+    ],
 )
 def test_the_parameters_of_a_row_are_those_of_its_dimensions(name: str) -> None:
     row = CATALOGUE[name]

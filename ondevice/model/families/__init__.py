@@ -18,7 +18,7 @@ from ondevice.model.families.fusing import norm_of, weight_of
 from ondevice.model.families.gemma import complete_gemma3, gemma2_layers, gemma3_layers
 from ondevice.model.families.gemma4 import gemma4_embeddings, gemma4_fields, gemma4_layers
 from ondevice.model.families.lfm import lfm2_layers, lfm3_layers
-from ondevice.model.families.llama import complete_smollm3, llama_layers
+from ondevice.model.families.llama import complete_smollm3, llama_layers, ministral3_fields
 from ondevice.model.families.parts import Layer, ModelParts
 from ondevice.model.families.phi3 import phi3_layers
 from ondevice.model.families.qwen3_5 import qwen3_5_layers
@@ -59,7 +59,7 @@ FAMILIES: dict[str, Family] = {
     "phi3": Family(phi3_layers, gguf="phi3"),
     "gemma2": Family(gemma2_layers, is_centred=True, gguf="gemma2", stored=CentredStored(), overflows_float16=True),
     "smollm3": Family(llama_layers, gguf="smollm3", complete=complete_smollm3, stored=LlamaStored()),
-    "ministral3": Family(llama_layers),
+    "ministral3": Family(llama_layers, gguf="mistral3", fields=ministral3_fields, stored=LlamaStored()),
     "gemma3_text": Family(
         gemma3_layers,
         is_centred=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -89,6 +90,11 @@ def complete_plain(config: Any, fields: dict[str, Any]) -> None:
         rope["partial_rotary_factor"] = share
     if scaling != "none":
         raise ValueError(f"its RoPE is scaled ({scaling}), which is not read from such a file")
+
+
+def as_written(value: float) -> float:
+    """The number that was stored in float32: 9.999999747378752e-06 means 1e-05."""
+    return float(str(np.float32(value)))
 
 
 def window_of(config: Any, index: int) -> int | None:

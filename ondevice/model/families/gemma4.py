@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ondevice.errors import ModelError
 from ondevice.kernels.norm import RMSNorm
-from ondevice.model.families.common import activation_of, heads, llama_halves, window_of
+from ondevice.model.families.common import activation_of, as_written, heads, llama_halves, window_of
 from ondevice.model.families.fusing import fuse, linear_of, norm_of
 from ondevice.model.families.parts import AttentionLayer, SharingLayer, Tail, WindowLayer
 
@@ -89,7 +89,7 @@ def gemma4_fields(metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int, .
     windows, depth = metadata["attention.sliding_window_pattern"], metadata["block_count"]
     first_full, size = windows.index(False), metadata.get("embedding_length_per_layer_input", 0)
     kv_heads, wide = _each(metadata["attention.head_count_kv"], depth), _each(metadata["feed_forward_length"], depth)
-    divisors, eps = metadata["rope_freqs"], metadata["attention.layer_norm_rms_epsilon"]
+    divisors = metadata["rope_freqs"]
     return {
         "vocab_size": shapes["token_embd.weight"][0],
         "hidden_size": metadata["embedding_length"],
@@ -106,7 +106,7 @@ def gemma4_fields(metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int, .
         "hidden_size_per_layer_input": size,
         "vocab_size_per_layer_input": shapes["per_layer_token_embd.weight"][0] if size else 0,
         "max_position_embeddings": metadata["context_length"],
-        "rms_norm_eps": float(f"{eps:.6g}"),  # float32 in the file
+        "rms_norm_eps": as_written(metadata["attention.layer_norm_rms_epsilon"]),
         "sliding_window": metadata["attention.sliding_window"],
         "layer_types": ["sliding_attention" if window else "full_attention" for window in windows],
         "final_logit_softcapping": metadata.get("final_logit_softcapping"),

@@ -13,11 +13,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 
 from ondevice.errors import ModelError
 from ondevice.model.families import FAMILIES, gguf_families, named
+from ondevice.model.families.common import as_written
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES
 from ondevice.model.loading.gguf_file import GgufFile, read_header
@@ -150,8 +150,7 @@ def config_of(gguf: GgufFile) -> SimpleNamespace:
         num_key_value_heads=field("attention.head_count_kv", num_heads),
         head_dim=field("attention.key_length", hidden_size // num_heads),
         max_position_embeddings=field("context_length"),
-        # Stored as float32 in the file: 9.999999747378752e-06 means 1e-05.
-        rms_norm_eps=float(str(np.float32(field("attention.layer_norm_rms_epsilon")))),
+        rms_norm_eps=as_written(field("attention.layer_norm_rms_epsilon")),
         rope_parameters={"rope_type": "default", "rope_theta": float(field("rope.freq_base", 10_000.0))},
         hidden_act="silu",
         tie_word_embeddings=False,  # the head is packed, the embedding stays in the file

@@ -19,13 +19,22 @@ _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?LETTERS+|DIGITS"
     r"| ?[^\sMARKS\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+# Mistral's: a word is capitals with small letters after them. What the vocabulary has is one token, whatever is merged.
+_CAPITAL, _SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_TEKKEN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL}*{_SMALL}+|[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL}+{_SMALL}*|\p{{N}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
 
 def _split(letters: str, marks: str = "", digits: str = r"\p{N}") -> pre_tokenizers.PreTokenizer:
-    split = Regex(_SPLIT.replace("LETTERS", letters).replace("MARKS", marks).replace("DIGITS", digits))
+    return _by(_SPLIT.replace("LETTERS", letters).replace("MARKS", marks).replace("DIGITS", digits))
+
+
+def _by(pattern: str) -> pre_tokenizers.PreTokenizer:
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(split, "isolated"), byte_level])
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), byte_level])
 
 
 # How text is split before the merges, by llama.cpp's name for it.
@@ -35,19 +44,17 @@ SPLITS = {
     ),
     "qwen2": _split(r"\p{L}"),
     "qwen35": _split(r"[\p{L}\p{M}]", r"\p{M}"),  # marks belong to the letters before them
+    "tekken": _by(_TEKKEN),
     "smaug-bpe": _split(r"\p{L}", digits=r"\p{N}{1,3}"),  # as Llama 3 has it
 }
 
 
 def is_known(fields: dict[str, Any]) -> bool:
-    """True if `GgufTokenizer` can be the tokenizer of a file with this metadata: BPE of a known kind.
-
-    One of bytes that puts a token in front of every text is left to transformers.
-    """
+    """True if `GgufTokenizer` can be the tokenizer of a file with this metadata: BPE of a known kind."""
     if not {"tokenizer.ggml.merges", "tokenizer.ggml.token_type"} <= fields.keys():
         return False
     is_split = fields.get("tokenizer.ggml.model") == "gpt2" and fields.get("tokenizer.ggml.pre") in SPLITS
-    return _is_gemma(fields) or (is_split and not fields.get("tokenizer.ggml.add_bos_token", False))
+    return is_split or _is_gemma(fields)
 
 
 class GgufTokenizer:
@@ -107,10 +114,15 @@ def _build(fields: dict[str, Any], special: list[int]) -> Tokenizer:
         backend.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
         backend.decoder = decoders.Sequence([decoders.Replace(_BLANK, " "), decoders.ByteFallback(), decoders.Fuse()])
     else:
-        backend = Tokenizer(models.BPE(vocab, merges))
-        backend.pre_tokenizer = SPLITS[fields["tokenizer.ggml.pre"]]
+        kind = fields["tokenizer.ggml.pre"]
+        backend = Tokenizer(models.BPE(vocab, merges, ignore_merges=kind == "tekken"))
+        backend.pre_tokenizer = SPLITS[kind]
         backend.decoder = decoders.ByteLevel()
-    backend.post_processor = processors.TemplateProcessing("$A", "$A $B:1")  # as transformers has it
+    first, of_first = "", []
+    if fields.get("tokenizer.ggml.add_bos_token", False):
+        index = fields["tokenizer.ggml.bos_token_id"]
+        first, of_first = f"{tokens[index]} ", [(tokens[index], index)]
+    backend.post_processor = processors.TemplateProcessing(f"{first}$A", f"{first}$A $B:1", of_first)
     kinds = fields["tokenizer.ggml.token_type"]
     others = [tokens[index] for index in special if kinds[index] not in (_CONTROL, _USER_DEFINED)]
     for kind, add in ((_CONTROL, backend.add_special_tokens), (_USER_DEFINED, backend.add_tokens)):
