@@ -60,11 +60,10 @@ def mix(
         query_keys, new_values, gate = heads(layer, normed)
         query, new_keys = query_keys.split((layer.num_heads, layer.num_kv_heads), dim=1)
         size = state[0].shape[2]
-        pairs = list(zip(state, (new_keys, new_values), strict=True))
-        kept = [torch.cat((held, new[:, :, :num_staying]), dim=2)[:, :, -size:] for held, new in pairs]
-        native.append_(index, kept)
         num_held = min(native.num_seen, size)
-        keys, values = (torch.cat((held[:, :, size - num_held :], new), dim=2) for held, new in pairs)
+        whole = [torch.cat(pair, dim=2) for pair in zip(state, (new_keys, new_values), strict=True)]
+        native.append_(index, [one[:, :, num_staying : num_staying + size] for one in whole])
+        keys, values = (one[:, :, size - num_held :] for one in whole)
         used = keys.shape[2]
         cos, sin = (table[:used].to(keys.device) for table in rope.table(used, used))
         windows[index] = Window(rotate(keys, cos, sin), values, cos, sin, num_held)

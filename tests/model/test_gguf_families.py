@@ -18,6 +18,7 @@ from ondevice.model.loading.load import load_model, outline_model
 from ondevice.model.packed_modules import PackedLinear
 from ondevice.model.tokenizer import Tokenizer
 from ondevice_bench.speed.quantized import packed_bytes
+from tests.builders import gguf_files
 from tests.builders.gguf_files import TOKENS, write_model
 from tests.builders.models import logits_of, tiny_model
 
@@ -209,6 +210,13 @@ def test_a_file_that_wants_it_has_a_begin_token_in_front_of_plain_text(tmp_path:
     assert tokenizer.leading_ids() == [1]
     assert Tokenizer(GgufTokenizer(fields)).leading_ids() == []
     assert 1 not in tokenizer.encode("one")[0]
+
+
+def test_a_gguf_file_whose_merges_make_no_token_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf_files, "MERGES", [("h", "x")])
+    path = write_model(tmp_path / "tiny.gguf", "llama", tiny_model("llama", vocab_size=len(TOKENS)))
+    with pytest.raises(ModelError, match="its tokenizer cannot be built"):
+        load_model(str(path), device="cpu")
 
 
 def test_numbers_are_cut_into_three_digits_for_this_family() -> None:

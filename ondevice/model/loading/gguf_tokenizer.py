@@ -65,6 +65,9 @@ class GgufTokenizer:
         spec: its backend as it was built before, in the format of `tokenizer.json`; "": it is built from the fields.
         rendered: conversations by the chat template, as `rendered` gave them before.
 
+    Raises:
+        ValueError: there is no such tokenizer.
+
     Attributes:
         special: tokens with a meaning of their own, by transformers' names.
     """
@@ -73,7 +76,10 @@ class GgufTokenizer:
         self.spec = spec
         ids = {key: fields.get(f"tokenizer.ggml.{name}_token_id") for key, name in _SPECIAL.items()}
         special = [index for index in ids.values() if index is not None]
-        self.backend_tokenizer = Tokenizer.from_str(spec) if spec else _build(fields, special)
+        try:
+            self.backend_tokenizer = Tokenizer.from_str(spec) if spec else _build(fields, special)
+        except Exception as error:  # the library raises nothing narrower
+            raise ValueError(f"its tokenizer cannot be built: {error}") from error
         self.special = {
             key: self.backend_tokenizer.id_to_token(index) for key, index in ids.items() if index is not None
         }
