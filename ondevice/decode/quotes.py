@@ -35,10 +35,12 @@ _FIRST = re.compile(
     r"(?i)\A(?:\W*\b(?:about|on|for|that|which|who|with|where|of|to|in|from|regarding|concerning|the|an?|says?|saying"
     r"|mentions?|mentioning|über|zu[rm]?|mit|von|der|die|das)\b)+"
 )
+_NAMED = re.compile(r"[\"\u201c]([^\"\u201c\u201d]{2,80})[\"\u201d]")  # what a request names in quotation marks
 _FEWEST_CHARS, _MOST_CHARS = 30, 800  # of a quotation: a shorter one goes with the next, a longer one is cut at a line
 _MOST, _LEAST = 5, 0.9  # sentences of one answer; the score that makes one as good as the best
 _RARE = 0.1  # of the sentences: a term that fewer have tells what a request is about
 _TERMS, _COVERAGE = 2, 0.5  # of the best sentence: rare terms of the request, or else its share of all of them
+_OF_NAME = 0.34  # or else its share of the words that are named
 
 
 def subject_of(question: str) -> str:
@@ -64,7 +66,7 @@ class Quotations:
         if not found:
             if self._index.coverage(question) is None:
                 return None
-            return Known(f"{NO_SENTENCE} \u201c{subject}\u201d. Ask with other words.", "quoted")
+            return Known(f"{NO_SENTENCE} \u201c{_named(subject) or subject}\u201d. Ask with other words.", "quoted")
         ranked = sorted(found, key=lambda one: -one[1])[:_MOST]
         total = sum(score for _, score in ranked)
         sources = tuple(source(self._tokens, place, score / total) for place, score in ranked)
@@ -86,13 +88,19 @@ class Quotations:
         best = int(scores.argmax())
         said = weights.keys() & {*terms(self._text(self._places[best]))}
         num_rare = sum(self._index.share(term) < _RARE for term in said)
-        if num_rare < _TERMS and (self._index.coverage(subject) or 0.0) < _COVERAGE:
+        is_like = num_rare >= _TERMS or (self._index.coverage(subject) or 0.0) >= _COVERAGE
+        if not is_like and (self._index.coverage(_named(subject)) or 0.0) < _OF_NAME:
             return []
         alike = self._index.having(said) | {*np.flatnonzero(scores >= _LEAST * scores[best]).tolist()}
         return [(self._places[at], float(scores[at])) for at in sorted(alike)]
 
     def _text(self, place: Passage) -> str:
         return self._tokens.texts[place.page_index][place.start : place.stop]
+
+
+def _named(subject: str) -> str:
+    named = _NAMED.search(subject)
+    return "" if named is None else named[1]
 
 
 def _cut(text: str) -> Iterator[tuple[int, int]]:

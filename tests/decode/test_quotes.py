@@ -96,3 +96,14 @@ def test_all_mentions_are_counted_and_the_best_are_said() -> None:
     assert [line[-8:] for line in lines[:-1]] == [f"(page {i})" for i in range(1, 6)]
     assert lines[-1] == "and 2 more with these words"
     assert len(known.sources.passages) == len(known.citations) == 5
+
+
+def test_words_in_quotation_marks_are_what_a_request_is_about() -> None:
+    aside = "that a lawyer of the tenant should review before the keys are given. Is there a remedy, and whose is it?"
+    quotations = Quotations(tokens_of(*LEASE))
+    known = quotations.answer("", f'"Late fee" {aside}')
+    assert known is not None
+    assert known.text == "\u201cLate rent costs a fee of 25 euros, due on demand.\u201d (page 2)"
+    denied = quotations.answer("Which fee is due?", f'"Parking space" {aside}')
+    assert denied is not None
+    assert denied.text == f"{NO_SENTENCE} \u201cParking space\u201d. Ask with other words."
