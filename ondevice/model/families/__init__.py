@@ -16,9 +16,10 @@ from ondevice.model.families.as_stored import AsStored, CentredStored, Gemma4Sto
 from ondevice.model.families.common import complete_plain
 from ondevice.model.families.fusing import norm_of, weight_of
 from ondevice.model.families.gemma import complete_gemma3, gemma2_layers, gemma3_layers
-from ondevice.model.families.gemma4 import gemma4_embeddings, gemma4_fields, gemma4_layers
+from ondevice.model.families.gemma4 import gemma4_embeddings, gemma4_layers
+from ondevice.model.families.gguf_fields import gemma4_fields, ministral3_fields
 from ondevice.model.families.lfm import lfm2_layers, lfm3_layers
-from ondevice.model.families.llama import complete_smollm3, llama_layers, ministral3_fields
+from ondevice.model.families.llama import complete_smollm3, llama_layers
 from ondevice.model.families.parts import Layer, ModelParts
 from ondevice.model.families.phi3 import phi3_layers
 from ondevice.model.families.qwen3_5 import qwen3_5_layers

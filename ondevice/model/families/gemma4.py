@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ondevice.errors import ModelError
 from ondevice.kernels.norm import RMSNorm
-from ondevice.model.families.common import activation_of, as_written, heads, llama_halves, window_of
+from ondevice.model.families.common import activation_of, heads, llama_halves, window_of
 from ondevice.model.families.fusing import fuse, linear_of, norm_of
 from ondevice.model.families.parts import AttentionLayer, SharingLayer, Tail, WindowLayer
 
@@ -72,59 +72,6 @@ def gemma4_embeddings(model: Any) -> Callable[[Tensor, Tensor], Tensor] | None:
         return (context + table(ids).unflatten(-1, sizes)) * 2**-0.5
 
     return embeddings
-
-
-def gemma4_fields(metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """The fields of transformers' configuration from a GGUF file; transformers itself does not read those of E2B.
-
-    Args:
-        metadata: without the name of the family, and the divisors of RoPE's frequencies.
-        shapes: of its tensors, by name.
-
-    Raises:
-        ValueError: it has experts.
-    """
-    if metadata.get("expert_count"):
-        raise ValueError("it has experts, which are not supported; E2B, E4B, 12B and 31B have none")
-    windows, depth = metadata["attention.sliding_window_pattern"], metadata["block_count"]
-    first_full, size = windows.index(False), metadata.get("embedding_length_per_layer_input", 0)
-    kv_heads, wide = _each(metadata["attention.head_count_kv"], depth), _each(metadata["feed_forward_length"], depth)
-    divisors = metadata["rope_freqs"]
-    return {
-        "vocab_size": shapes["token_embd.weight"][0],
-        "hidden_size": metadata["embedding_length"],
-        "intermediate_size": wide[0],
-        "use_double_wide_mlp": wide[-1] > wide[0],
-        "num_hidden_layers": depth,
-        "num_attention_heads": metadata["attention.head_count"],
-        "num_key_value_heads": kv_heads[windows.index(True)],
-        "num_global_key_value_heads": kv_heads[first_full],
-        "attention_k_eq_v": f"blk.{first_full}.attn_v.weight" not in shapes,
-        "num_kv_shared_layers": metadata.get("attention.shared_kv_layers", 0),
-        "head_dim": metadata["attention.key_length_swa"],
-        "global_head_dim": metadata["attention.key_length"],
-        "hidden_size_per_layer_input": size,
-        "vocab_size_per_layer_input": shapes["per_layer_token_embd.weight"][0] if size else 0,
-        "max_position_embeddings": metadata["context_length"],
-        "rms_norm_eps": as_written(metadata["attention.layer_norm_rms_epsilon"]),
-        "sliding_window": metadata["attention.sliding_window"],
-        "layer_types": ["sliding_attention" if window else "full_attention" for window in windows],
-        "final_logit_softcapping": metadata.get("final_logit_softcapping"),
-        "rope_parameters": {
-            "sliding_attention": {"rope_type": "default", "rope_theta": metadata["rope.freq_base_swa"]},
-            "full_attention": {
-                "rope_type": "proportional",
-                "rope_theta": metadata["rope.freq_base"],
-                "partial_rotary_factor": divisors.count(1.0) / len(divisors),
-            },
-        },
-        "tie_word_embeddings": "output.weight" not in shapes,
-        "pad_token_id": metadata.get("tokenizer.ggml.padding_token_id"),
-    }
-
-
-def _each(value: int | list[int], depth: int) -> list[int]:
-    return value if isinstance(value, list) else [value] * depth
 
 
 def _size_of_own(config: Any) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ondevice.model.families.common import NoTurn, as_written, attention, head_dim_of, llama_halves, window_of
+from ondevice.model.families.common import NoTurn, attention, head_dim_of, llama_halves, window_of
 from ondevice.model.families.parts import AttentionLayer, QueryScale
 
 
@@ -31,44 +31,6 @@ def llama_layers(model: Any) -> list[AttentionLayer]:
 def complete_smollm3(config: Any, fields: dict[str, Any]) -> None:
     """Set which layers know positions: GGUF files do not say, and llama.cpp leaves out every fourth."""
     config.no_rope_layers = [int((index + 1) % 4 != 0) for index in range(config.num_hidden_layers)]
-
-
-def ministral3_fields(metadata: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-    """The fields of transformers' configuration from a GGUF file of a Ministral 3.
-
-    Args:
-        metadata: without the name of the family.
-        shapes: of its tensors, by name.
-
-    Raises:
-        ValueError: it has experts, or positions that are not scaled by YaRN.
-    """
-    if metadata.get("expert_count") or metadata.get("rope.scaling.type") != "yarn":
-        raise ValueError("it is no dense Ministral 3 with YaRN")
-    factor = metadata["rope.scaling.yarn_log_multiplier"]
-    return {
-        "vocab_size": shapes["token_embd.weight"][0],
-        "hidden_size": metadata["embedding_length"],
-        "intermediate_size": metadata["feed_forward_length"],
-        "num_hidden_layers": metadata["block_count"],
-        "num_attention_heads": metadata["attention.head_count"],
-        "num_key_value_heads": metadata["attention.head_count_kv"],
-        "head_dim": metadata["attention.key_length"],
-        "max_position_embeddings": metadata["context_length"],
-        "rms_norm_eps": as_written(metadata["attention.layer_norm_rms_epsilon"]),
-        "rope_parameters": {
-            "rope_type": "yarn",
-            "rope_theta": metadata["rope.freq_base"],
-            "factor": metadata["rope.scaling.factor"],
-            "original_max_position_embeddings": metadata["rope.scaling.original_context_length"],
-            "beta_fast": metadata["rope.scaling.yarn_beta_fast"],
-            "beta_slow": metadata["rope.scaling.yarn_beta_slow"],
-            "mscale": factor,
-            "mscale_all_dim": factor,
-            "llama_4_scaling_beta": as_written(metadata["attention.temperature_scale"]),
-        },
-        "tie_word_embeddings": "output.weight" not in shapes,
-    }
 
 
 def _query_scale(config: Any) -> QueryScale | None:

@@ -1,0 +1,95 @@
+"""Fields of transformers' configurations from GGUF files that transformers itself does not read.
+
+Metadata come without the name of the family, with the divisors of RoPE's frequencies; tensors' shapes by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ondevice.model.families.common import as_written
+
+Metadata = Mapping[str, Any]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def ministral3_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
+    """Those of a Ministral 3.
+
+    Raises:
+        ValueError: it has experts, or positions that are not scaled by YaRN.
+    """
+    if metadata.get("expert_count") or metadata.get("rope.scaling.type") != "yarn":
+        raise ValueError("it is no dense Ministral 3 with YaRN")
+    factor = metadata["rope.scaling.yarn_log_multiplier"]
+    return _shared(metadata, shapes) | {
+        "intermediate_size": metadata["feed_forward_length"],
+        "num_key_value_heads": metadata["attention.head_count_kv"],
+        "head_dim": metadata["attention.key_length"],
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": metadata["rope.freq_base"],
+            "factor": metadata["rope.scaling.factor"],
+            "original_max_position_embeddings": metadata["rope.scaling.original_context_length"],
+            "beta_fast": metadata["rope.scaling.yarn_beta_fast"],
+            "beta_slow": metadata["rope.scaling.yarn_beta_slow"],
+            "mscale": factor,
+            "mscale_all_dim": factor,
+            "llama_4_scaling_beta": as_written(metadata["attention.temperature_scale"]),
+        },
+    }
+
+
+def gemma4_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
+    """Those of a Gemma 4.
+
+    Raises:
+        ValueError: it has experts.
+    """
+    if metadata.get("expert_count"):
+        raise ValueError("it has experts, which are not supported; E2B, E4B, 12B and 31B have none")
+    windows, depth = metadata["attention.sliding_window_pattern"], metadata["block_count"]
+    first_full, size = windows.index(False), metadata.get("embedding_length_per_layer_input", 0)
+    kv_heads, wide = _each(metadata["attention.head_count_kv"], depth), _each(metadata["feed_forward_length"], depth)
+    divisors = metadata["rope_freqs"]
+    return _shared(metadata, shapes) | {
+        "intermediate_size": wide[0],
+        "use_double_wide_mlp": wide[-1] > wide[0],
+        "num_key_value_heads": kv_heads[windows.index(True)],
+        "num_global_key_value_heads": kv_heads[first_full],
+        "attention_k_eq_v": f"blk.{first_full}.attn_v.weight" not in shapes,
+        "num_kv_shared_layers": metadata.get("attention.shared_kv_layers", 0),
+        "head_dim": metadata["attention.key_length_swa"],
+        "global_head_dim": metadata["attention.key_length"],
+        "hidden_size_per_layer_input": size,
+        "vocab_size_per_layer_input": shapes["per_layer_token_embd.weight"][0] if size else 0,
+        "sliding_window": metadata["attention.sliding_window"],
+        "layer_types": ["sliding_attention" if window else "full_attention" for window in windows],
+        "final_logit_softcapping": metadata.get("final_logit_softcapping"),
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": metadata["rope.freq_base_swa"]},
+            "full_attention": {
+                "rope_type": "proportional",
+                "rope_theta": metadata["rope.freq_base"],
+                "partial_rotary_factor": divisors.count(1.0) / len(divisors),
+            },
+        },
+        "pad_token_id": metadata.get("tokenizer.ggml.padding_token_id"),
+    }
+
+
+def _shared(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
+    return {
+        "vocab_size": shapes["token_embd.weight"][0],
+        "hidden_size": metadata["embedding_length"],
+        "num_hidden_layers": metadata["block_count"],
+        "num_attention_heads": metadata["attention.head_count"],
+        "max_position_embeddings": metadata["context_length"],
+        "rms_norm_eps": as_written(metadata["attention.layer_norm_rms_epsilon"]),
+        "tie_word_embeddings": "output.weight" not in shapes,
+    }
+
+
+def _each(value: int | list[int], depth: int) -> list[int]:
+    return value if isinstance(value, list) else [value] * depth
