@@ -23,6 +23,7 @@ from ondevice.model.loading.stored import stored
 from ondevice_bench.quality.measurement import Measurement, Note, Setup, Table
 from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed import llama_cpp
+from ondevice_bench.speed.first_process import seconds_of_first_processes
 from ondevice_bench.speed.llama_cpp import Variant
 from ondevice_bench.speed.peer_figures import Contender, Runs, rows_of, summary_of
 from ondevice_bench.speed.peer_work import KVPRESS, LLAMA_CPP, OURS, TRANSFORMERS, Figures, Task, work
@@ -34,6 +35,7 @@ _NEW, _QUICK_NEW = 96, 16
 _QUESTIONS = ("Retell the text from the beginning, with every detail.", "What happens at the end? Tell all of it.")
 _POT = "ondevice, pot of"
 _ROOM = 256  # positions for a question and its answer
+_FIRST_TOKENS = 512  # that the first processes read
 
 
 def gguf_of(name: str) -> Path:
@@ -165,7 +167,26 @@ def _measure(setup: Setup, options: Any) -> Iterator[Note | Table]:
         has_kvpress=options.kvpress,
     )
     limit = options.limit_minutes
-    yield from run_peers(setup, lengths, options.text, new_tokens, rounds, lineup, limit_minutes=limit)
+    for item in run_peers(setup, lengths, options.text, new_tokens, rounds, lineup, limit_minutes=limit):
+        yield item if isinstance(item, Note) else _with_first_processes(setup, item, options.text)
+
+
+def _with_first_processes(setup: Setup, table: Table, text: Path | None) -> Table:
+    """The table, and what the first process after set-up takes more than the second."""
+    engine, encode = setup.engine, setup.engine.loaded.tokenizer.encode
+    setup.report("The first process after set-up", 1.0)
+    words = "".join(page.text for page in chosen(setup, text, _FIRST_TOKENS).pages)
+    config = replace(engine.config, generation=replace(engine.config.generation, max_new_tokens=_QUICK_NEW))
+    ids, threads = tuple(map(int, encode(words)[0])), torch.get_num_threads()
+    task = Task(config, gguf_of(config.model), words, _QUESTIONS[:1], ids, (), _QUICK_NEW, threads)
+    first, second = seconds_of_first_processes(task)
+    case = {"tokens": len(ids)}
+    rows = [
+        row(OURS, case, f"{name} process after set-up", "s", [value])
+        for name, value in (("first", first), ("second", second))
+    ]
+    summary = table.summary | {"first_process_seconds_more": first - second}
+    return Table([*table.rows, *rows], summary)
 
 
 MEASUREMENT = Measurement[Table](_measure, config=_config)

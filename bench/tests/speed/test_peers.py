@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from concurrent.futures.process import BrokenProcessPool
@@ -17,6 +18,7 @@ from ondevice.model.tokenizer import Tokenizer
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Note, Setup, Table
 from ondevice_bench.results.result import Row
+from ondevice_bench.speed import first_process
 from ondevice_bench.speed.llama_cpp import PYTHON, Variant, variants
 from ondevice_bench.speed.peer_figures import Contender
 from ondevice_bench.speed.peer_work import KVPRESS, LLAMA_CPP, OURS, TRANSFORMERS, Answer, Figures, Task, work
@@ -228,6 +230,28 @@ def test_the_file_says_how_llama_cpp_was_built_and_how_busy_the_machine_was(
         "cache_type": "f16",
         "threads": 1,
     }
+
+
+def test_the_first_process_has_what_set_up_compiles_and_the_second_what_the_first_did(
+    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+
+    def do(limit: None, work: object, name: str, task: Task) -> None:
+        folder = Path(os.environ["NUMBA_CACHE_DIR"])
+        seen.append(sorted(path.name for path in folder.iterdir()))
+        (folder / "more").touch()
+        time.sleep(0.2 if len(seen) == 1 else 0)
+
+    script = tmp_path / "compile.py"
+    script.write_text("import os, pathlib; pathlib.Path(os.environ['NUMBA_CACHE_DIR'], 'kernel').touch()")
+    monkeypatch.setattr(first_process, "COMPILES", script)
+    monkeypatch.setattr(first_process, "within", do)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "elsewhere")
+    first, second = first_process.seconds_of_first_processes(task_of(setup))
+    assert seen == [["kernel"], ["kernel", "more"]]
+    assert first > second
+    assert os.environ["NUMBA_CACHE_DIR"] == "elsewhere"
 
 
 def test_work_that_takes_too_long_is_ended() -> None:
