@@ -209,6 +209,8 @@ def test_a_file_that_wants_it_has_a_begin_token_in_front_of_plain_text(tmp_path:
     tokenizer = Tokenizer(GgufTokenizer(fields | {"tokenizer.ggml.add_bos_token": True}))
     assert tokenizer.leading_ids() == [1]
     assert Tokenizer(GgufTokenizer(fields)).leading_ids() == []
+    silent = {key: value for key, value in fields.items() if key != "tokenizer.ggml.add_bos_token"}
+    assert Tokenizer(GgufTokenizer(silent | {"tokenizer.ggml.pre": "llama-bpe"})).leading_ids() == [1]
     assert 1 not in tokenizer.encode("one")[0]
 
 
@@ -217,6 +219,22 @@ def test_a_gguf_file_whose_merges_make_no_token_is_refused(tmp_path: Path, monke
     path = write_model(tmp_path / "tiny.gguf", "llama", tiny_model("llama", vocab_size=len(TOKENS)))
     with pytest.raises(ModelError, match="its tokenizer cannot be built"):
         load_model(str(path), device="cpu")
+
+
+def test_a_word_of_the_vocabulary_is_one_token_where_merges_do_not_count(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "tiny.gguf", "llama", tiny_model("llama", vocab_size=len(TOKENS)))
+    fields = dict(read_header(path).metadata)
+    fields["tokenizer.ggml.tokens"] = [*fields["tokenizer.ggml.tokens"][:-1], "lamp"]
+    fields["tokenizer.ggml.merges"] = fields["tokenizer.ggml.merges"][:-1]
+    counts = [
+        len(
+            GgufTokenizer(fields | {"tokenizer.ggml.pre": pre}).backend_tokenizer.encode(
+                "lamp", add_special_tokens=False
+            )
+        )
+        for pre in ("lfm2", "llama-bpe", "tekken", "smaug-bpe")
+    ]
+    assert counts == [1, 1, 1, 4]
 
 
 def test_numbers_are_cut_into_three_digits_for_this_family() -> None:

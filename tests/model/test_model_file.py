@@ -352,6 +352,8 @@ def test_a_row_names_one_version_of_its_files(row: CatalogueModel) -> None:
         "gemma-4-e2b",
         "gemma-4-e4b",
         "ministral-3-3b",
+        "smollm3-3b",
+        "lfm2.5-1.2b",
     ],
 )
 def test_the_parameters_of_a_row_are_those_of_its_dimensions(name: str) -> None:

@@ -19,7 +19,7 @@ _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?LETTERS+|DIGITS"
     r"| ?[^\sMARKS\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-# Mistral's: a word is capitals with small letters after them. What the vocabulary has is one token, whatever is merged.
+# Mistral's: a word is capitals with small letters after them.
 _CAPITAL, _SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _TEKKEN = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL}*{_SMALL}+|[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL}+{_SMALL}*|\p{{N}}"
@@ -45,8 +45,10 @@ SPLITS = {
     "qwen2": _split(r"\p{L}"),
     "qwen35": _split(r"[\p{L}\p{M}]", r"\p{M}"),  # marks belong to the letters before them
     "tekken": _by(_TEKKEN),
-    "smaug-bpe": _split(r"\p{L}", digits=r"\p{N}{1,3}"),  # as Llama 3 has it
+    **dict.fromkeys(("llama-bpe", "lfm2", "smaug-bpe"), _split(r"\p{L}", digits=r"\p{N}{1,3}")),
 }
+# What the vocabulary of these has is one token, whatever is merged; and a file that says nothing wants a begin token.
+_WHOLE = ("llama-bpe", "lfm2", "tekken")
 
 
 def is_known(fields: dict[str, Any]) -> bool:
@@ -121,11 +123,11 @@ def _build(fields: dict[str, Any], special: list[int]) -> Tokenizer:
         backend.decoder = decoders.Sequence([decoders.Replace(_BLANK, " "), decoders.ByteFallback(), decoders.Fuse()])
     else:
         kind = fields["tokenizer.ggml.pre"]
-        backend = Tokenizer(models.BPE(vocab, merges, ignore_merges=kind == "tekken"))
+        backend = Tokenizer(models.BPE(vocab, merges, ignore_merges=kind in _WHOLE))
         backend.pre_tokenizer = SPLITS[kind]
         backend.decoder = decoders.ByteLevel()
     first, of_first = "", []
-    if fields.get("tokenizer.ggml.add_bos_token", False):
+    if fields.get("tokenizer.ggml.add_bos_token", fields.get("tokenizer.ggml.pre") in _WHOLE):
         index = fields["tokenizer.ggml.bos_token_id"]
         first, of_first = f"{tokens[index]} ", [(tokens[index], index)]
     backend.post_processor = processors.TemplateProcessing(f"{first}$A", f"{first}$A $B:1", of_first)
