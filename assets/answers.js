@@ -28,9 +28,8 @@
     const details = document.createElement("details"), passages = document.createElement("ol");
     details.open = isLatest;
     details.append(od.textElement("summary", answer.question, "od-asked"));
-    if (answer.note) details.append(od.textElement("p", `Sources ${answer.note}.`, "od-explain"));
     passages.append(...answer.sources.map((source, i) => passage(source, i + 1)));
-    details.append(answer.sources.length ? passages : od.textElement("p", "No sources for this answer.", "od-explain"));
+    details.append(od.textElement("p", answer.about, "od-explain"), ...(answer.sources.length ? [passages] : []));
     return details;
   };
 

@@ -270,6 +270,22 @@ def looked_at(answer: AnswerFinished) -> str:
     return f"of its first {count(answer.sources.num_tokens)} of {plural(num_tokens, 'token')}"
 
 
+def evidence(stop_reason: object, note: str, num_passages: int) -> str:
+    """The sentence above the passages of an answer: where they are from, or why there are none.
+
+    `note` is what `looked_at` has said.
+    """
+    if stop_reason == "outline":
+        return "The headings of the document are the answer, without the model."
+    if stop_reason == "quoted":
+        found, none = "found by their words, without the model", "All sentences were searched; none has these words."
+        return f"Sentences of the document, {found}." if num_passages else none
+    if not num_passages:
+        return "No passage stands out for this answer."
+    part = f" ({note})" if note else ""
+    return f"What the model attended to most while it wrote{part}. Attention is no proof: check what matters."
+
+
 def ranges(numbers: Sequence[int], limit: int | None = None) -> str:
     """[1, 2, 3, 7] -> 1-3, 7, with a dash; after `limit` stretches `and 5 more`."""
     runs: list[list[int]] = []

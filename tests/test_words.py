@@ -177,3 +177,12 @@ def test_sources_that_a_search_found_are_not_said_to_be_attended_to() -> None:
     answer = replace(ANSWER, sources=Sources((source,), ANSWER.num_tokens), num_before=0)
     assert words.looked_at(answer) == ""
     assert words.looked_at(replace(answer, stop_reason="quoted")) == "found by their words, not by attention"
+
+
+def test_evidence_of_attention_is_said_to_be_none_only_of_a_models_answer() -> None:
+    about = words.evidence("end", "of its first 2 of 9 tokens", 1)
+    assert about.startswith("What the model attended to most while it wrote (of its first 2 of 9 tokens). Attention")
+    for reason in ("quoted", "outline"):
+        for number in (0, 2):
+            assert "attended" not in words.evidence(reason, "", number)
+    assert "none has these words" in words.evidence("quoted", "", 0)

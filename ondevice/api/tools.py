@@ -320,7 +320,7 @@ def _answer(workspace: Workspace) -> dict[str, Any]:
             {"page": page, "text": source.text, "share_of_extra_attention": round(source.share, 3)}
             for page, source in zip(pages, exchange.sources, strict=True)
         ],
-        "note": exchange.note or "Attention is no proof: check what matters in the document.",
+        "note": exchange.evidence,
         "account": exchange.account,
     }
 

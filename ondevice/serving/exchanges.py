@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ondevice import words
 from ondevice.decode.prompt import Turn, is_worth_remembering
 from ondevice.documents.shown import passage
 from ondevice.events import WITHOUT_MODEL, Citation, Source
@@ -65,6 +66,16 @@ class Exchange:
         """True if questions before it were known to it."""
         return bool(self.record.get("num_remembered"))
 
+    @property
+    def is_found(self) -> bool:
+        """True if no model gave it: it is from the headings, or sentences of the text."""
+        return self.record.get("stop_reason") in WITHOUT_MODEL
+
+    @property
+    def evidence(self) -> str:
+        """The sentence above its sources."""
+        return words.evidence(self.record.get("stop_reason"), self.note, len(self.sources))
+
     @classmethod
     def of(cls, saved: Any) -> Exchange | None:
         """From what `asdict` has made of one; None for anything else, as it comes from a file."""
@@ -92,7 +103,7 @@ def sources_panel(exchanges: Sequence[Exchange], heading: Callable[[int], str], 
         return told | {"start": source.start_token, "stop": source.stop_token}
 
     answers = [
-        {"at": at, "question": one.question, "note": one.note, "copy": markdown_of(one, heading)}
+        {"at": at, "question": one.question, "about": one.evidence, "copy": markdown_of(one, heading)}
         | {"sources": [shown(source) for source in one.sources]}
         for at, one in list(enumerate(exchanges))[: -SHOWN - 1 : -1]
     ]
@@ -103,7 +114,7 @@ def markdown_of(exchange: Exchange, heading: Callable[[int], str]) -> str:
     """Question, answer, account and sources; whatever others wrote is quoted, so that it heads and links nothing."""
     lines = [f"## {one_line(exchange.question)}", "", _quoted(exchange.text), "", f"*{one_line(exchange.account)}*"]
     if exchange.sources:
-        is_found = exchange.record.get("stop_reason") in WITHOUT_MODEL
+        is_found = exchange.is_found
         where = "Sentences" if is_found else "Where the answer looked"
         doubt = "" if is_found else " (attention is no proof)"
         lines += ["", f"{where}{exchange.note and ', ' + exchange.note}{doubt}:", ""]

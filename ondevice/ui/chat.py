@@ -10,7 +10,6 @@ import re
 from typing import Any
 
 from ondevice import words
-from ondevice.events import WITHOUT_MODEL
 from ondevice.serving.exchanges import SHOWN, Exchange, one_line
 from ondevice.serving.workspace import Workspace
 from ondevice.ui.composer import waits_for
@@ -75,7 +74,7 @@ def _marked(text: str, missing: list[str]) -> str:
 def _what_follows(workspace: Workspace, exchange: Exchange) -> str:
     """The sentence on when a better answer than an early one comes; nothing once all is read."""
     left, is_all_read = workspace.seconds_left, workspace.telemetry.num_passed >= workspace.num_tokens
-    if is_all_read or not exchange.num_unread or exchange.record.get("stop_reason") in WITHOUT_MODEL:
+    if is_all_read or not exchange.num_unread or exchange.is_found:
         return ""
     if not workspace.is_reading:
         return "Resume reading for a better one."

@@ -80,6 +80,7 @@ def test_a_number_after_a_sentence_shows_its_passage_and_leads_to_it(
         visit.text("#od-chat .bot").split()
     )
     visit.until(lambda: "224 prisms" in marked(visit), "the first passage is open beside the answer by itself")
+    assert "Attention is no proof" in visit.text(".od-answers details[open]"), "how they were found"
     numbers = page.locator(NUMBER)
     numbers.last.hover()
     expect(page.locator(".od-quotation")).to_contain_text("Sigrun Aas")

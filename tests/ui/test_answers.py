@@ -66,6 +66,20 @@ def test_sources_stand_under_the_conversation_the_last_answer_first(asked_desk: 
     assert screen["export_json"]["interactive"]
 
 
+def test_evidence_says_where_it_is_from(tmp_path: Path) -> None:
+    finds = replace(CONFIG, generation=replace(CONFIG.generation, num_passage_tokens=256))
+    desk = Desk(tmp_path, tiny_engine(finds))
+    desk.read()
+    for asked in ("When is it lit?", "Quote the sentence about dusk.", "Quote the sentence about the lamp of the sea."):
+        screen = desk.ask(asked)
+    none, found, written = screen["sources"]["answers"]
+    assert "attended to most" in written["about"]
+    assert found["sources"]
+    assert "found by their words, without the model" in found["about"]
+    assert not none["sources"]
+    assert "none has these words" in none["about"]
+
+
 def test_no_sources_are_looked_for_where_none_are_wished(asked_desk: Desk) -> None:
     exchanges = list(asked_desk.workspace.exchanges)
     screen_after(asked_desk.actions.ask(asked_desk.id, "Why?", filled(asked_desk.form, {"generation.num_sources": 0})))
