@@ -12,6 +12,9 @@
   const guards = [
     ["#od-read", hasRead, () => `Read ${name()} again, from its beginning? What was read and the answers are dropped.`, "Read again"],
     ["#od-forget", hasRead, () => `Close ${name()}? What was read and the answers are dropped.`, "Close it"],
+    [".od-entry-delete", () => true, (button) => `Delete ${button.dataset.title}? Its text, what was read of it and its answers go from this disk.`,
+      "Delete for good"],
+    [".od-forget-all", () => true, () => "Close all documents, and delete what is kept of them? Saved ones stay.", "Forget for good"],
     ["#od-chat button[aria-label=Clear]", hasAnswers, () => "Clear the conversation? All questions and answers are dropped.", "Clear it"],
   ];
 
@@ -35,7 +38,7 @@
       event.stopImmediatePropagation();
       allowed = button;
       dialog.returnValue = "";
-      dialog.querySelector("p").textContent = words();
+      dialog.querySelector("p").textContent = words(button);
       dialog.querySelector("[data-do]").textContent = act;
       dialog.showModal();
       return;

@@ -14,7 +14,7 @@
       button.setAttribute("aria-expanded", String(button.dataset.drawerButton === shown()));
     }
     // On a phone a drawer covers all of the page: what lies beneath is not to be reached by keys.
-    for (const id of ["od-header", "od-tabs"]) document.getElementById(id).inert = narrow.matches && Boolean(shown());
+    for (const id of ["od-header", "od-workbench"]) document.getElementById(id).inert = narrow.matches && Boolean(shown());
   };
   narrow.addEventListener("change", tell);
 

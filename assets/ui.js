@@ -27,20 +27,18 @@ window.ondevice = (() => {
     }, true);
   }
 
-  // What is on a tab takes what the header, a notice and the tabs leave of the window: none of them has a fixed height.
-  const BENCHES = ["od-workbench", "od-library"];
+  // The workbench takes what the header and a notice leave of the window: neither has a fixed height.
+  const WORKBENCH = "od-workbench";
   const fitWorkbench = () => {
-    const bench = BENCHES.map((id) => document.getElementById(id)).find((element) => element?.clientWidth);
-    if (!bench) return; // not there yet
-    const top = Math.round(bench.getBoundingClientRect().top + window.scrollY);
+    const top = Math.round(document.getElementById(WORKBENCH).getBoundingClientRect().top + window.scrollY);
     document.documentElement.style.setProperty("--od-top", `${top}px`);
   };
   const sizes = new ResizeObserver(fitWorkbench);
-  addEventListener("resize", fitWorkbench);
   new MutationObserver((_, found) => {
-    const elements = ["od-header", BENCHES[0]].map((id) => document.getElementById(id));
+    const elements = ["od-header", WORKBENCH].map((id) => document.getElementById(id));
     if (elements.some((element) => !element)) return;
     found.disconnect();
+    addEventListener("resize", fitWorkbench);
     for (const element of [document.documentElement, ...elements]) sizes.observe(element);
   }).observe(document, { childList: true, subtree: true });
 

@@ -145,10 +145,15 @@ class Keeping:
             self.forget(workspace)
         return ""
 
+    def has(self, workspace: Workspace) -> bool:
+        """True if the document of a workspace is kept."""
+        going = self._going.get(workspace.id)
+        return going is not None and going.is_written
+
     def note(self, workspace: Workspace) -> None:
         """Keep how the conversation stands now; the pot is as it was."""
         going, session = self._going.get(workspace.id), workspace.session
-        if going is not None and going.is_written and session is not None:
+        if going is not None and self.has(workspace) and session is not None:
             with suppress(OSError, PotError), self._alone(workspace.id):
                 self._write_record(workspace, session, is_resumable=going.is_resumable)
 

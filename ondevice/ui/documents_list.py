@@ -1,17 +1,21 @@
-"""The list of open documents, as the document card shows it: one line each, and the memory of all their pots."""
+"""The list of documents at the left: open ones with the memory of their pots, and saved ones, which can be opened."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import gradio as gr
 
 from ondevice import words
+from ondevice.library.library import Entry
+from ondevice.serving.jobs import Jobs
 from ondevice.serving.together import Member
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Workspace
+from ondevice.ui.form import in_words
 
 TOGETHER = "together"  # stands for the workspace of several documents
 _LONG = 60  # characters of a name that is shown whole
@@ -59,6 +63,55 @@ def documents_list(visitor: Visitor, members: Sequence[Member], free_bytes: int)
         "memory": {"text": text},
         "shown": visitor.current.id,
     }
+
+
+def saved_list(visitor: Visitor, jobs: Jobs) -> dict[str, Any]:
+    """Value of the list of saved documents that this visitor has not open, and what is said of all that is kept.
+
+    It is unfolded where no document is open.
+    """
+    entries, opened = jobs.library.entries(), {one.entry_id for one in visitor.workspaces}
+    listed = [_saved(entry, entry.misfit(jobs.engine.loaded)) for entry in entries if entry.id not in opened]
+    number, about = sum(one.is_away or jobs.keeping.has(one) for one in visitor.documents), []
+    if entries:
+        about.append(f"Saved documents stay in {jobs.library.folder}; ⋯ renames or deletes one that is closed.")
+    if number:
+        kept, them = words.plural(number, "open document"), "it" if number == 1 else "them"
+        kept = f"{kept} {'is' if number == 1 else 'are'} kept for the next start, with the conversation"
+        about.append(f"{kept}, in {jobs.keeping.folder}; closing {them} deletes that.")
+    head = f"Library ({words.count(len(listed))})" if listed else "Library"
+    told = {"head": head, "about": " ".join(about), "is_kept": bool(number), "is_open": not visitor.documents}
+    return told | {"entries": listed}
+
+
+def _saved(entry: Entry, reason: str) -> dict[str, Any]:
+    """A saved document as it is listed, and why it cannot be opened."""
+    size, when, facts = words.size(entry.size_bytes), _date(entry.saved), list[list[str]]()
+    if entry.document:
+        facts = [
+            ["File", entry.document],
+            ["Text", f"{words.plural(entry.num_pages, entry.unit)}, {words.count(entry.num_tokens)} tokens"],
+            ["Model", entry.model],
+            ["Settings", in_words(entry.config) if entry.config is not None else "not known"],
+            ["Memory", f"{words.size(entry.pot_bytes)} when open"],
+            ["Saved", when],
+        ]
+    return {
+        "id": entry.id,
+        "title": entry.title,
+        "line": f"saved, {size} on disk",
+        "facts": [*facts, ["On disk", size]],
+        "reason": f"{reason}. It can be deleted." if reason else "",
+        "can_rename": not entry.problem,
+    }
+
+
+def _date(saved: str) -> str:
+    """A date of the computer's own time zone, to the minute."""
+    try:
+        return f"{datetime.fromisoformat(saved).astimezone():%Y-%m-%d %H:%M}"
+    except (ValueError, OverflowError, OSError):  # also of a year that has no time zones
+        return "not known"
 
 
 def _told_apart(names: list[str]) -> list[str]:

@@ -33,25 +33,21 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
     parts: dict[str, Any] = {"session_id": gr.BrowserState(None, storage_key="ondevice-session", secret=secret)}
     model_events = "models", "use_model", "download_model", "cancel_download"
     parts["header"] = panel("header", header(engine), events=model_events)
-    with gr.Tabs(elem_id="od-tabs") as parts["tabs"]:
-        with gr.Tab("Read & ask", id="read", elem_id="od-tab-read"), gr.Row(elem_id="od-workbench"):
-            with gr.Column(elem_id="od-left"):
-                parts |= _document_parts()
-                parts |= _reading_parts()
-                panel("drawers")
-            with gr.Column(elem_id="od-middle"):
-                panel("recording", caption())
-                chat, remembers = _chat_parts()
-                parts |= chat
-            with gr.Column(elem_id="od-right"):
-                parts["sources"] = panel("sources", events=("go_on", "anew", "reword"))
-                panel("text")  # it learns all it needs from the map
-            parts["numbers"] = panel("numbers")
-            parts["map"] = panel("map")
-            panel("panes")
-        with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:
-            entry_events = "open_entry", "rename_entry", "delete_entry", "forget_all"
-            parts["library"] = panel("library", events=entry_events)
+    with gr.Row(elem_id="od-workbench"):
+        with gr.Column(elem_id="od-left"):
+            parts |= _document_parts()
+            parts |= _reading_parts()
+            panel("drawers")
+        with gr.Column(elem_id="od-middle"):
+            panel("recording", caption())
+            chat, remembers = _chat_parts()
+            parts |= chat
+        with gr.Column(elem_id="od-right"):
+            parts["sources"] = panel("sources", events=("go_on", "anew", "reword"))
+            panel("text")  # it learns all it needs from the map
+        parts["numbers"] = panel("numbers")
+        parts["map"] = panel("map")
+        panel("panes")
     with gr.Column(elem_id="od-settings", elem_classes="od-drawer"):
         drawer_head("Settings")
         form, parts["preset"], parts["settings_note"] = form_parts(engine)
@@ -91,6 +87,7 @@ def _document_parts() -> dict[str, Any]:
         )
         parts["shown"] = gr.Textbox(visible=False)  # id of the document that this page shows
         parts["memory"] = panel("memory")
+        parts["library"] = panel("library", events=("open_entry", "rename_entry", "delete_entry", "forget_all"))
         parts["card"] = panel("card")
         parts["problem"] = panel("problem")
         with gr.Column(visible=False, elem_id="od-password") as parts["password_box"]:

@@ -24,7 +24,7 @@ from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Workspace
 from ondevice.ui import render
 from ondevice.ui.chat import conversation
-from ondevice.ui.documents_list import documents_list
+from ondevice.ui.documents_list import documents_list, saved_list
 from ondevice.ui.form import for_model
 from ondevice.ui.layout import header
 from ondevice.ui.progress import progress
@@ -138,6 +138,7 @@ class Runner:
         return {
             **render.everything(visitor.current),
             **self.documents(visitor),
+            "library": saved_list(visitor, self.jobs),
             "header": self.header() | {"question": self._models.question(visitor)},
             "session_id": visitor.id,
             # At work although this page has nothing to do with it: another page has begun it, or it was reloaded.

@@ -92,7 +92,6 @@ def wire(
     show(parts["scan"].close_scan, scan.close)
     show(parts["scan"].save_found, scan.export)
 
-    show(_any(demo.load, parts["library_tab"].select), library.show)
     run(parts["save"].click, library.save)
     run(parts["library"].open_entry, library.open, data=["id"])
     show(parts["library"].rename_entry, library.rename, data=["id", "title"])

@@ -196,21 +196,21 @@ def test_what_is_not_in_the_document_is_marked_in_the_answer(visit: Visit, monke
 
 
 @pytest.mark.slow
-def test_panels_that_change_while_hidden_are_drawn_when_their_tab_is_chosen(
+def test_panels_that_change_while_hidden_are_drawn_when_their_pane_is_chosen(
     visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = visit.page
     visit.open_sample()
     gate = Gate(monkeypatch, ENGINE, 0)
     page.click("#od-read")
-    page.get_by_role("tab", name="Library").click()
+    page.set_viewport_size({"width": 390, "height": 844})
     canvas = page.locator(".od-map")
     canvas.wait_for(state="hidden")
     gate.open()
     visit.state("read")
     painted = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.join()"
     unread = canvas.evaluate(painted)
-    page.get_by_role("tab", name="Read & ask").click()
+    page.click("[data-pane-button=map]")
     canvas.wait_for()
     visit.until(lambda: canvas.evaluate(painted) != unread, "the canvas is drawn again")
 

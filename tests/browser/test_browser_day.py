@@ -91,7 +91,7 @@ def test_a_whole_day_stays_on_this_machine(program: Any, tmp_path: Path) -> None
             visit.until(lambda: visit.page.locator("#od-chat .thought-group").count() == 1, "it is answered")
             kept = partial((tmp_path / "data" / "open").glob, "*.json")
             visit.until(lambda: len(list(kept())) == 1, "it is kept")
-            visit.page.get_by_role("tab", name="Library").click()
+            visit.page.locator(".od-library > summary").click()
             visit.page.get_by_role("button", name="Forget everything").click()
             visit.page.get_by_role("button", name="Forget for good").click()
             visit.state("empty")

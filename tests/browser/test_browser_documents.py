@@ -116,33 +116,62 @@ def test_a_document_is_saved_renamed_reopened_and_deleted(visit: Visit) -> None:
     visit.until(lambda: "Save again" in visit.text("#od-save"), "it is saved")
     visit.close_document()
     visit.state("empty")
-    page.get_by_role("tab", name="Library").click()
-    entry = page.locator(".od-entry")
+    entry, more = page.locator(".od-entry"), page.locator(".od-entry summary")
     entry.wait_for()
     assert "lighthouse.md" in entry.inner_text()
-    entry.get_by_role("button", name="Rename").click()
-    field = entry.get_by_label("New name")
+    expect(page.locator(".od-library")).to_have_attribute("open", "")
+    more.press("Enter")
+    field = entry.get_by_label("Name")
     assert field.input_value() == "lighthouse.md"
     field.fill("<b>${window.hit=1}</b> keeper")
     field.press("Enter")
-    visit.until(lambda: "keeper" in entry.locator("h3").inner_text(), "it has the new name")
-    assert entry.locator("h3").inner_text() == "<b>${window.hit=1}</b> keeper"
+    visit.until(lambda: "keeper" in entry.locator("b").inner_text(), "it has the new name")
+    assert entry.locator("b").inner_text() == "<b>${window.hit=1}</b> keeper"
     assert page.evaluate("window.hit") is None
-    entry.get_by_role("button", name="Open").click()
+    expect(more).to_be_focused()
+    page.get_by_role("button", name="Open <b>${window.hit=1}</b> keeper").press("Enter")
     visit.state("read")
+    visit.until(lambda: entry.count() == 0, "it stands in the list once")
+    expect(page.locator("#od-question textarea")).to_be_focused()
     visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "the conversation is back")
     assert "lighthouse.md" in visit.text("#od-card")
     visit.ask("And then?")
     visit.until(lambda: page.locator("#od-chat .thought-group").count() == 2, "no reading again is needed")
-    page.get_by_role("tab", name="Library").click()
-    entry.get_by_role("button", name="Delete").click()
+    assert "Saved documents stay in" in page.locator(".od-library").text_content()
+    visit.close_document()
+    visit.state("empty")
+    more.click()
+    remove = entry.get_by_role("button", name="Delete")
+    remove.click()
     page.keyboard.press("Escape")
-    entry.get_by_role("button", name="Delete").click()
-    entry.get_by_role("button", name="Delete for good").click()
+    expect(remove).to_be_focused()
+    remove.click()
+    page.get_by_role("button", name="Delete for good").click()
     visit.until(lambda: entry.count() == 0, "it has gone")
-    expect(page.locator(".od-nothing")).to_be_visible()
-    page.get_by_role("tab", name="Read & ask").click()
-    visit.until(lambda: "Save to library" in visit.text("#od-save"), "what is open is not saved any more")
+    expect(page.locator(".od-library")).to_be_hidden()
+    expect(page.locator("#od-sample")).to_be_focused()
+
+
+@pytest.mark.slow
+def test_one_of_many_saved_documents_is_found_by_its_name(visit: Visit, tmp_path: Path) -> None:
+    page = visit.page
+    for name in "abcdefg":
+        visit.upload(files(tmp_path, **{f"lamp {name}": b"One, two. " * 30})[0])
+        visit.state("ready")
+        page.click("#od-read")
+        visit.state("read")
+        page.click("#od-save")
+        visit.until(lambda: "Save again" in visit.text("#od-save"), "it is saved")
+        visit.close_document()
+        visit.state("empty")
+    entries = page.locator(".od-entry:visible")
+    visit.until(lambda: entries.count() == 7, "all are listed")
+    page.get_by_label("Find a saved document").fill("LAMP C")
+    visit.until(lambda: entries.count() == 1, "only that one")
+    entries.locator(".od-source").click()
+    visit.state("read")
+    assert "lamp c.txt" in visit.text("#od-card")
+    expect(page.locator(".od-library")).not_to_have_attribute("open", "")
 
 
 @pytest.mark.slow
@@ -200,7 +229,7 @@ def test_what_is_told_in_passing_covers_nothing_of_use(visit: Visit) -> None:
     visit.until(lambda: toast.count() == 1 and toast.is_visible(), "it is told")
     assert toast.inner_text().replace("×", "").strip().startswith("Saved to the library"), "without a head"  # noqa: RUF001
     overlaps = """() => { const one = document.querySelector(".toast-body").getBoundingClientRect();
-        return [...document.querySelectorAll("#od-header :is(h1, .od-badge), #od-tabs [role=tab], #od-right button")]
+        return [...document.querySelectorAll("#od-header :is(h1, .od-badge), #od-right button")]
             .map((other) => [other.outerHTML, other.getBoundingClientRect()])
             .filter(([_, box]) => box.width > 0 && one.left < box.right && box.left < one.right && one.top < box.bottom
                 && box.top < one.bottom).map(([html]) => html); }"""

@@ -131,8 +131,8 @@ def test_on_a_phone_a_drawer_takes_the_screen_and_nothing_beneath_has_the_focus(
     box = page.locator("#od-inside").bounding_box()
     assert box is not None
     assert (box["x"], box["width"], box["height"]) == (0, 390, 844)
-    assert page.locator("#od-tabs").evaluate("(tabs) => tabs.inert")
+    assert page.locator("#od-workbench").evaluate("(page) => page.inert")
     assert serious_violations(read) == []
     page.click("#od-inside [data-drawer-close]")
-    assert not page.locator("#od-tabs").evaluate("(tabs) => tabs.inert")
+    assert not page.locator("#od-workbench").evaluate("(page) => page.inert")
     assert focused(read) == "inside"

@@ -131,7 +131,7 @@ def test_everything_is_forgotten_at_once_after_a_second_word(served: Served) -> 
     visit, page = served.visit, served.visit.page
     page.click("#od-sample")
     visit.state("read")
-    page.get_by_role("tab", name="Library").click()
+    page.click(".od-library > summary")
     visit.until(lambda: "1 open document is kept" in visit.text("#od-library"), "it is told")
     forget = page.get_by_role("button", name="Forget everything")
     forget.click()
@@ -140,7 +140,7 @@ def test_everything_is_forgotten_at_once_after_a_second_word(served: Served) -> 
     forget.click()
     page.get_by_role("button", name="Forget for good").click()
     visit.state("empty")
-    visit.until(lambda: not page.is_visible(".od-kept"), "nothing is kept")
+    visit.until(lambda: not page.is_visible(".od-library"), "nothing is kept")
     assert num_kept() == 0
 
 
@@ -154,12 +154,12 @@ def test_what_another_browser_had_open_is_not_forgotten_after_a_restart(served: 
         other.page.goto("about:blank")
         served.restart()
         visit.state("read")
-        page.get_by_role("tab", name="Library").click()
+        page.click(".od-library > summary")
         visit.until(lambda: "1 open document is kept" in visit.text("#od-library"), "its own alone is told")
         page.get_by_role("button", name="Forget everything").click()
         page.get_by_role("button", name="Forget for good").click()
         visit.state("empty")
-        visit.until(lambda: not page.is_visible(".od-kept"), "nothing of its own is kept")
+        visit.until(lambda: not page.is_visible(".od-library"), "nothing of its own is kept")
         assert num_kept() == 1
         other.errors.clear()
         other.page.goto(served.address)

@@ -82,8 +82,8 @@ def show_library(visit: Visit, clock: Clock, folder: Path) -> None:
     visit.state("read")
     visit.page.click("#od-save")
     visit.until(lambda: "Save again" in visit.text("#od-save"), "it is saved")
-    visit.page.get_by_role("tab", name="Library").click()
-    visit.page.locator(".od-entry").first.wait_for()
+    visit.close_document()
+    visit.page.locator(".od-entry summary").click()
 
 
 def begin_reading(visit: Visit, folder: Path) -> None:

@@ -22,8 +22,7 @@ from ondevice.serving.registry import Registry
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Engine
 from ondevice.ui.chat import conversation
-from ondevice.ui.library_actions import LibraryActions
-from ondevice.ui.running import Runner
+from ondevice.ui.documents_list import saved_list
 from ondevice_bench.speed.reliability.damaged_pots import spoil_json
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
@@ -55,7 +54,7 @@ class Shelf:
         self.id = bad.id
         self.entry, self.record = (folder / bad.id / name for name in ("entry.json", "record.json"))
         self.saved = {path: path.read_text() for path in (self.entry, self.record)}
-        self.actions = LibraryActions(Runner(Jobs(ENGINE, Registry(), self.library)))
+        self.jobs = Jobs(ENGINE, Registry(), self.library)
 
     def repair(self) -> None:
         for path, text in self.saved.items():
@@ -63,7 +62,7 @@ class Shelf:
 
     def listed(self) -> None:
         """The list as the screen shows it, with the entry that is whole."""
-        shown = self.actions.show(None)["library"]["entries"]
+        shown = saved_list(self.jobs.registry.create(), self.jobs)["entries"]
         assert {entry["id"] for entry in shown} == {self.id, self.good.id}
         assert self.library.find(self.good.id) == self.good
         json.dumps(shown, allow_nan=False).encode()

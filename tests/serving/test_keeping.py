@@ -30,6 +30,7 @@ from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session import checkpoints
 from ondevice.session.engine import Engine
 from ondevice.telemetry.retention_history import RetentionHistory
+from ondevice.ui.documents_list import saved_list
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.render import status
 from ondevice.ui.running import Runner
@@ -251,8 +252,10 @@ def test_forgetting_everything_after_a_restart_leaves_what_is_kept_of_others_and
 
     app = App(tmp_path)  # to which only the first browser comes back
     library = LibraryActions(Runner(app.jobs))
-    assert "2 open documents are kept" in library.show(visitor.id)["library"]["kept"], "those of this browser"
-    assert library.forget_all(visitor.id)["library"]["kept"] == ""
+    told = saved_list(app.visitor(visitor.id), app.jobs)["about"]
+    assert "2 open documents are kept" in told, "those of this browser"
+    forgotten = library.forget_all(visitor.id)["library"]
+    assert (forgotten["about"], forgotten["is_kept"]) == ("", False)
     assert app.keeping.of(visitor.id) == []
     assert len(app.files()) == 2 * 2
 

@@ -640,7 +640,7 @@ def test_a_page_never_acts_on_a_document_that_it_does_not_show(read_desk: Desk) 
         assert (other.session, len(other.exchanges)) == (session, answers)
         assert desk.visitor.current is other
     assert desk.workspace.document is not None
-    assert not library.show(desk.id)["library"]["entries"]
+    assert not desk.runner.jobs.library.entries()
     desk.ask()
     text = desk.actions.export(desk.id, other.id, kind="md")["download"]["text"]
     assert "lighthouse.md" in text

@@ -15,7 +15,7 @@ from ondevice.serving.token_map import Look
 from ondevice.serving.workspace import Phase
 from ondevice.session.engine import Engine
 from ondevice.ui.library_actions import LibraryActions
-from ondevice.ui.running import Runner
+from ondevice.ui.running import NotBegun, Runner
 from tests.builders.models import tiny_loaded
 from tests.builders.screens import CONFIG, TEXT, Desk, filled, screen_after, tiny_engine
 
@@ -34,7 +34,15 @@ def actions(desk: Desk, tmp_path: Path, engine: Engine = ENGINE) -> LibraryActio
 
 
 def entries(screen: dict[str, Any]) -> list[dict[str, Any]]:
+    """Saved documents as they are listed: those that are not open."""
     return screen["library"]["entries"]
+
+
+def saved(desk: Desk, library: LibraryActions) -> dict[str, Any]:
+    """The entry of the desk's document, which is saved and closed."""
+    screen_after(library.save(desk.id))
+    [entry] = entries(desk.actions.forget(desk.id))
+    return entry
 
 
 def replay_of(desk: Desk) -> list[bytes]:
@@ -53,16 +61,16 @@ def test_a_saved_document_comes_back_with_its_conversation(desk: Desk, tmp_path:
     screen = screen_after(actions(desk, tmp_path).save(desk.id))
     assert screen["news"].startswith("Saved to the library")
     assert screen["save"]["value"] == "Save again"
-    [entry] = entries(screen)
-    desk.actions.forget(desk.id)
+    assert entries(screen) == [], "it is open: it stands there once"
+    [entry] = entries(desk.actions.forget(desk.id))
     library = actions(desk, tmp_path)  # as after a restart
     screen = screen_after(library.open(desk.id, entry["id"]))
+    assert entries(screen) == []
     assert screen["status"]["phase"] == "read"
     assert screen["chat"] == before["chat"]
     assert screen["card"] == before["card"]
     assert screen["fill"] == before["fill"]
     assert screen["latency"] == before["latency"]
-    assert screen["tabs"]["selected"] == "read"
     assert replay_of(desk) == replay, "every selection can be replayed"
     assert screen["map"]["replay"] == ""
     assert desk.ask("And then?")["chat"][-1]["role"] == "assistant"
@@ -70,59 +78,79 @@ def test_a_saved_document_comes_back_with_its_conversation(desk: Desk, tmp_path:
     assert desk.visitor.current.session.context.ledger.tokens_read == len(TEXT)
 
 
-def test_saving_again_keeps_one_entry(desk: Desk, tmp_path: Path) -> None:
+def test_saving_again_keeps_one_entry(desk: Desk) -> None:
     desk.read()
-    library = actions(desk, tmp_path)
+    library = LibraryActions(desk.runner)
     screen_after(library.save(desk.id))
     desk.ask()
-    [entry] = entries(screen_after(library.save(desk.id)))
-    assert desk.workspace.entry_id == entry["id"]
+    screen_after(library.save(desk.id))
+    [entry] = desk.runner.jobs.library.entries()
+    assert desk.workspace.entry_id == entry.id
     desk.read()
-    assert len(entries(screen_after(library.save(desk.id)))) == 2, "another reading is another entry"
+    screen_after(library.save(desk.id))
+    assert len(desk.runner.jobs.library.entries()) == 2, "another reading is another entry"
 
 
-def test_what_is_open_already_is_only_shown(desk: Desk, tmp_path: Path) -> None:
+def test_what_is_open_already_is_only_shown(desk: Desk) -> None:
     desk.read()
-    library = actions(desk, tmp_path)
-    [entry] = entries(screen_after(library.save(desk.id)))
+    library = LibraryActions(desk.runner)
+    screen_after(library.save(desk.id))
     screen_after(desk.actions.open_sample(desk.id))
-    screen = screen_after(library.open(desk.id, entry["id"]))
+    screen = screen_after(library.open(desk.id, desk.workspace.entry_id))  # of a page that has not heard of it
     assert desk.visitor.current is desk.workspace
     assert len(desk.visitor.documents) == 2
     assert dict(screen["card"]["rows"])["File"] == "lamp.txt"
 
 
-def test_deleting_leaves_the_open_document_unsaved(desk: Desk, tmp_path: Path) -> None:
+def test_the_list_says_where_saved_documents_are_and_counts_those_that_are_not_open(desk: Desk) -> None:
+    library = LibraryActions(desk.runner)
+    nothing = desk.actions.restore(desk.id)["library"]
+    assert (nothing["about"], nothing["entries"]) == ("", [])
     desk.read()
-    library = actions(desk, tmp_path)
-    [entry] = entries(screen_after(library.save(desk.id)))
+    assert not desk.actions.restore(desk.id)["library"]["is_open"], "folded beside an open document"
+    entry = saved(desk, library)
+    told = desk.actions.restore(desk.id)["library"]
+    assert told["head"] == "Library (1)"
+    assert told["is_open"]
+    assert str(desk.runner.jobs.library.folder) in told["about"]
+    assert dict(entry["facts"])["Text"].endswith(f"{len(TEXT)} tokens")
+    screen = screen_after(library.open(desk.id, entry["id"]))
+    assert screen["library"]["head"] == "Library"
+    assert str(desk.runner.jobs.library.folder) in screen["library"]["about"]
+
+
+def test_deleting_leaves_the_open_document_unsaved(desk: Desk) -> None:
+    desk.read()
+    library = LibraryActions(desk.runner)
+    entry = saved(desk, library)
     assert entries(library.rename(desk.id, entry["id"], "My lamp"))[0]["title"] == "My lamp"
-    assert entries(library.delete(desk.id, entry["id"])) == []
-    assert desk.workspace.entry_id == ""
-    assert desk.workspace.phase is Phase.READ
-    again = library.delete(desk.id, entry["id"])
-    assert "no such document" in again["library"]["problem"]
-    assert again["toast"] == again["library"]["problem"]
+    screen_after(library.open(desk.id, entry["id"]))
+    screen = library.delete(desk.id, entry["id"])
+    assert screen["save"]["value"] == "Save to library"
+    assert desk.visitor.current.phase is Phase.READ
+    assert desk.runner.jobs.library.entries() == []
+    with pytest.raises(NotBegun) as refused:
+        library.delete(desk.id, entry["id"])
+    assert "no such document" in refused.value.patch["problem"]["text"]
+    assert refused.value.patch["toast"] == refused.value.patch["problem"]["text"]
 
 
 def test_a_pot_of_another_model_says_why_and_does_not_open(desk: Desk, tmp_path: Path) -> None:
     desk.read()
-    screen_after(actions(desk, tmp_path).save(desk.id))
-    desk.actions.forget(desk.id)
+    entry_id = saved(desk, actions(desk, tmp_path))["id"]
     library = actions(desk, tmp_path, Engine(tiny_loaded(seed=1), CONFIG))
-    [entry] = entries(library.show(desk.id))
-    assert "read with the model" in entry["reason"]
-    screen = screen_after(library.open(desk.id, entry["id"]))
+    screen = screen_after(library.open(desk.id, entry_id))
     assert "read with the model" in screen["problem"]["text"]
     assert screen["status"]["phase"] == "empty"
-    assert entries(library.delete(desk.id, entry["id"])) == []
+    [entry] = entries(screen)
+    assert "read with the model" in entry["reason"]
+    assert entries(library.delete(desk.id, entry_id)) == []
 
 
 def test_a_pot_that_does_not_fit_into_memory_is_refused(desk: Desk, tmp_path: Path) -> None:
     desk.read()
     library = actions(desk, tmp_path)
-    [entry] = entries(screen_after(library.save(desk.id)))
-    desk.actions.forget(desk.id)
+    entry = saved(desk, library)
     desk.free_memory = lambda device: 1000
     screen = screen_after(library.open(desk.id, entry["id"]))
     assert "The pot would take" in screen["problem"]["text"]
@@ -145,13 +173,12 @@ HOSTILE = [SAID | {"text": {"path": "/etc/passwd"}}, SAID | {"role": "system"}, 
 def test_a_record_from_elsewhere_holds_nothing_but_text(desk: Desk, tmp_path: Path) -> None:
     desk.read()
     library = actions(desk, tmp_path)
-    [entry] = entries(screen_after(library.save(desk.id)))
+    entry = saved(desk, library)
     path = tmp_path / "library" / entry["id"] / "record.json"
     record = json.loads(path.read_text())
     record |= {"exchanges": HOSTILE, "fill": [[1], ["a", 2], [3, 4]]}
     record["stage_seconds"] = {"forward": "x", "write": 2.5, "more": 1}
     path.write_text(json.dumps(record))
-    desk.actions.forget(desk.id)
     screen = screen_after(library.open(desk.id, entry["id"]))
     asked, said, account, _ = screen["chat"]
     assert (asked["role"], asked["content"]) == ("user", "!\\[q](http://x)")
