@@ -12,7 +12,7 @@
     const open = button("", "od-source"), summary = od.textElement("summary", "⋯"), facts = document.createElement("dl");
     one.dataset.id = entry.id;
     open.append(od.textElement("b", entry.title), od.textElement("span", entry.line));
-    open.setAttribute("aria-label", `Open ${entry.title}`);
+    open.setAttribute("aria-label", `Open ${entry.title}, ${entry.line}`);
     open.disabled = Boolean(entry.reason);
     open.addEventListener("click", () => send.open_entry({ id: entry.id }));
     summary.setAttribute("aria-label", `More on ${entry.title}`);

@@ -30,7 +30,9 @@ window.ondevice = (() => {
   // The workbench takes what the header and a notice leave of the window: neither has a fixed height.
   const WORKBENCH = "od-workbench";
   const fitWorkbench = () => {
-    const top = Math.round(document.getElementById(WORKBENCH).getBoundingClientRect().top + window.scrollY);
+    const bench = document.getElementById(WORKBENCH);
+    if (!bench) return; // not there yet
+    const top = Math.round(bench.getBoundingClientRect().top + window.scrollY);
     document.documentElement.style.setProperty("--od-top", `${top}px`);
   };
   const sizes = new ResizeObserver(fitWorkbench);
