@@ -53,11 +53,11 @@ def attention(
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=bias, scale=scale, enable_gqa=True)
     if mask is None and query.shape[2] > 1 and query.shape[2] * keys.shape[2] > _MAX_SCORES:
         return _causal_in_slices(query, keys, values, scale, softcap)
-    folded, mask = _fold(query, keys.shape[1]), _fold_mask(query, keys, mask)
     if softcap is None:
+        folded, mask = _fold(query, keys.shape[1]), _fold_mask(query, keys, mask)
         out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scale)
     else:
-        out = _probabilities(folded, keys, mask, scale, softcap).to(values.dtype) @ values
+        out = _probabilities(query, keys, mask, scale, softcap).to(values.dtype) @ values
     return out.reshape(query.shape)
 
 
@@ -95,7 +95,7 @@ def observed_attention(
 
     All of them are held at once: meant for the one query of a decoding step (heavy hitters, arXiv 2306.14048).
     """
-    probabilities = _probabilities(_fold(query, keys.shape[1]), keys, _fold_mask(query, keys, mask), scale, softcap)
+    probabilities = _probabilities(query, keys, mask, scale, softcap)
     out = probabilities.to(values.dtype) @ values
     return out.reshape(query.shape), probabilities.sum(dim=-2)
 
@@ -113,8 +113,7 @@ def attention_mass(
     Returns:
         (batch, num_kv_heads, num_slots), float32; sums to groups * n over the slots.
     """
-    folded = _fold(query, keys.shape[1])
-    return _probabilities(folded, keys, _fold_mask(query, keys, mask), scale, softcap).sum(dim=-2)
+    return _probabilities(query, keys, mask, scale, softcap).sum(dim=-2)
 
 
 def attention_peak(
@@ -130,8 +129,7 @@ def attention_peak(
     Returns:
         (batch, num_kv_heads, num_slots), float32, between 0 and 1.
     """
-    folded = _fold(query, keys.shape[1])
-    return _probabilities(folded, keys, _fold_mask(query, keys, mask), scale, softcap).amax(dim=-2)
+    return _probabilities(query, keys, mask, scale, softcap).amax(dim=-2)
 
 
 def head_maximum(
@@ -146,7 +144,7 @@ def head_maximum(
     Returns:
         (batch, n, num_slots) float32.
     """
-    probabilities = _probabilities(_fold(query, keys.shape[1]), keys, _fold_mask(query, keys, mask), scale, softcap)
+    probabilities = _probabilities(query, keys, mask, scale, softcap)
     return probabilities.unflatten(2, (-1, query.shape[2])).amax(dim=(1, 2))
 
 
@@ -206,9 +204,9 @@ def _capability(device: torch.device) -> tuple[int, int]:
 def _one_query_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
     """The kernel of `decode_attention`, which reads all blocks here: query heads that share a KV head read it once."""
     # Imported here: Numba is loaded by those who compile.
-    from ondevice.kernels.cpu.decode_attention import attend
+    from ondevice.kernels.cpu.decode_attention import Reading, attend
 
-    return attend(query, keys, values, scale=scale, block_size=_BLOCK_SIZE, order=None, termination=None)[0]
+    return attend(query, keys, values, Reading(scale, _BLOCK_SIZE))[0]
 
 
 def _causal_in_slices(query: Tensor, keys: Tensor, values: Tensor, scale: float, softcap: float | None) -> Tensor:
@@ -240,9 +238,9 @@ def _fold_mask(query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor | Non
 
 
 def _probabilities(query: Tensor, keys: Tensor, mask: Tensor | None, scale: float, softcap: float | None) -> Tensor:
-    """Softmax of the scores in float32 or wider; shapes as in `attention`, with equal numbers of heads."""
-    wide = torch.promote_types(query.dtype, torch.float32)
-    scores = (query @ keys.transpose(-1, -2)).to(wide).mul_(scale)
+    """Softmax of the scores in float32 or wider, (batch, num_kv_heads, groups * n, num_slots)."""
+    wide, mask = torch.promote_types(query.dtype, torch.float32), _fold_mask(query, keys, mask)
+    scores = (_fold(query, keys.shape[1]) @ keys.transpose(-1, -2)).to(wide).mul_(scale)
     if softcap is not None:
         scores = scores.div_(softcap).tanh_().mul_(softcap)
     if mask is not None:

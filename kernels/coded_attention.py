@@ -48,11 +48,9 @@ def coded_attention(
 
         out = widen_and_attend(query, coded, positions, cos, sin, scale)
     elif ends_early(query, cos.shape[-1]):
-        from ondevice.kernels.cpu.decode_attention import attend_coded
+        from ondevice.kernels.cpu.decode_attention import Reading, attend_coded
 
-        return attend_coded(
-            query, coded, positions, cos, sin, scale=scale, block_size=block_size, order=order, termination=termination
-        )
+        return attend_coded(query, coded, positions, cos, sin, Reading(scale, block_size, order, termination))
     else:
         wide = torch.promote_types(query.dtype, torch.float32)
         keys = rotate(coded.wide_keys(wide), rows_of(cos, positions).to(wide), rows_of(sin, positions).to(wide))

@@ -46,9 +46,9 @@ def decode_attention(
         blocks_read = torch.full(keys.shape[:2], num_blocks, dtype=torch.int32, device=query.device)
         return attention(query, keys, values, scale=scale), blocks_read
     # Imported here: Numba is not there on every machine.
-    from ondevice.kernels.cpu.decode_attention import attend
+    from ondevice.kernels.cpu.decode_attention import Reading, attend
 
-    return attend(query, keys, values, scale=scale, block_size=block_size, order=order, termination=termination)
+    return attend(query, keys, values, Reading(scale, block_size, order, termination))
 
 
 def used_attention(query: Tensor, keys: Tensor, values: Tensor, num_used: Tensor, *, scale: float) -> Tensor:

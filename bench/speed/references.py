@@ -31,12 +31,12 @@ def attention_mass_ref(
     groups, mask = query.shape[1] // keys.shape[1], _whole_mask(query, keys, mask)
     mass = torch.zeros(keys.shape[:3], dtype=torch.float32, device=keys.device)
     for head in range(query.shape[1]):
-        kv_head = head // groups
+        own = slice(head // groups, head // groups + 1)
         for i in range(query.shape[2]):
-            one = query[:, head, i : i + 1].float()
-            mass[:, kv_head] += _probabilities(
-                one, keys[:, kv_head].float(), mask[:, kv_head, i : i + 1], scale, softcap
-            ).squeeze(-2)
+            one = query[:, head : head + 1, i : i + 1].float()
+            mass[:, own] += _probabilities(one, keys[:, own].float(), mask[:, own, i : i + 1], scale, softcap).squeeze(
+                -2
+            )
     return mass
 
 
@@ -58,10 +58,10 @@ def attention_sharpness_ref(query: Tensor, keys: Tensor, *, scale: float, softca
     groups = query.shape[1] // keys.shape[1]
     sharpness = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device)
     for head in range(query.shape[1]):
+        own = slice(head // groups, head // groups + 1)
         for i in range(query.shape[2]):
-            one = query[:, head, i : i + 1].float()
-            probabilities = _probabilities(one, keys[:, head // groups].float(), None, scale, softcap)
-            sharpness += probabilities.squeeze(-2) ** 2
+            one = query[:, head : head + 1, i : i + 1].float()
+            sharpness += _probabilities(one, keys[:, own].float(), None, scale, softcap)[:, 0, 0] ** 2
     return sharpness
 
 

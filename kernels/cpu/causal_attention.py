@@ -82,13 +82,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, *, scale: float, in_bflo
     thread_bytes = in_lines(_scratch_bytes(head_dim))
     memory = torch.zeros(2 * LINE_BYTES + num_threads * thread_bytes, dtype=torch.uint8)
     call = _PACKED.pack(
-        query.data_ptr(),
-        keys.data_ptr(),
-        values.data_ptr(),
-        out.data_ptr(),
-        memory.data_ptr(),
-        panels[0].data_ptr(),
-        panels[1].data_ptr(),
+        *(tensor.data_ptr() for tensor in (query, keys, values, out, memory, *panels)),
         memory.data_ptr() + 2 * LINE_BYTES,
         thread_bytes,
         batch * num_heads,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,42 +22,31 @@ _NO_CODES = (0,) * 15
 _BLOCK_SIZE, _CODED_BLOCK_SIZE = 256, 64  # slots, of one token's calls
 
 
-def attend(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    scale: float,
-    block_size: int,
-    order: Tensor | None,
-    termination: Termination | None,
-) -> tuple[Tensor, Tensor]:
+class Reading(NamedTuple):
+    """Scale, blocks, their order and their end; as for `kernels.decode_attention.decode_attention`."""
+
+    scale: float
+    block_size: int
+    order: Tensor | None = None
+    termination: Termination | None = None
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, reading: Reading) -> tuple[Tensor, Tensor]:
     """Run the kernel; arguments as for `decode_attention`."""
     assert keys.dtype == values.dtype == query.dtype
     if query.dtype not in (torch.float32, torch.bfloat16):
         keys, values = keys.float(), values.float()
-    kind = BFLOAT16 if keys.dtype == torch.bfloat16 else FLOAT32
-    return _run(query, keys, values, scale, block_size, order, termination, _NO_CODES, kind)
+    return _run(query, keys, values, reading, _NO_CODES, BFLOAT16 if keys.dtype == torch.bfloat16 else FLOAT32)
 
 
 def attend_coded(
-    query: Tensor,
-    coded: Coded,
-    positions: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    *,
-    scale: float,
-    block_size: int,
-    order: Tensor | None,
-    termination: Termination | None,
+    query: Tensor, coded: Coded, positions: Tensor, cos: Tensor, sin: Tensor, reading: Reading
 ) -> tuple[Tensor, Tensor]:
     """Run the kernel; arguments as for `coded_attention`, and all of a key turns."""
     assert cos.shape[-1] == query.shape[-1]
     cos, sin = cos.float().contiguous(), sin.float().contiguous()
     coded = coded._replace(frame=Frame(*(part.contiguous() for part in coded.frame)))
-    codes, kind = _of_codes(coded, positions, cos.data_ptr(), sin.data_ptr())
-    return _run(query, coded.keys, coded.values, scale, block_size, order, termination, codes, kind)
+    return _run(query, coded.keys, coded.values, reading, *_of_codes(coded, positions, cos.data_ptr(), sin.data_ptr()))
 
 
 def call(
@@ -79,11 +69,8 @@ def call(
             (1, num_kv_heads, capacity) look up are named by the arguments "cosines" and "sines".
     """
     codes, kind = (_NO_CODES, FLOAT32) if coded is None or positions is None else _of_codes(coded, positions, 0, 0)
-    blocks_read = torch.empty(1, keys.shape[1], dtype=torch.int32)
-    block_size = _BLOCK_SIZE if kind == FLOAT32 else _CODED_BLOCK_SIZE
-    packed, memory, num_shared = _arguments(
-        query, keys, values, out, blocks_read, scale, block_size, None, None, codes, num_threads, is_coded=kind >= INT8
-    )
+    reading = Reading(scale, _BLOCK_SIZE if kind == FLOAT32 else _CODED_BLOCK_SIZE)
+    packed, memory, num_shared, blocks_read = _arguments(query, keys, values, out, reading, codes, num_threads)
     kernel = compiled(query.shape[1] // keys.shape[1], query.shape[3], kind)
     record, zeroed = np.frombuffer(bytearray(packed), ARGUMENTS), (memory.data_ptr(), num_shared)
     return Call(kernel.address, record, is_shared=True, zeroed=zeroed, kept=(memory, blocks_read))
@@ -106,29 +93,15 @@ def _of_codes(coded: Coded, positions: Tensor, cosines: int, sines: int) -> tupl
 
 
 def _run(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    scale: float,
-    block_size: int,
-    order: Tensor | None,
-    termination: Termination | None,
-    codes: tuple[int, ...],
-    kind: int,
+    query: Tensor, keys: Tensor, values: Tensor, reading: Reading, codes: tuple[int, ...], kind: int
 ) -> tuple[Tensor, Tensor]:
     """One call: `codes` are its arguments on quantised keys and values."""
-    batch, num_heads, _, head_dim = query.shape
-    num_kv_heads = keys.shape[1]
     dtype, query = query.dtype, query.float().contiguous()
-    out, blocks_read = torch.empty_like(query), torch.empty(batch, num_kv_heads, dtype=torch.int32)
-    num_threads = torch.get_num_threads()
-    packed, memory, num_shared = _arguments(
-        query, keys, values, out, blocks_read, scale, block_size, order, termination, codes, num_threads,
-        is_coded=kind >= INT8,
-    )  # fmt: skip
+    out, num_threads = torch.empty_like(query), torch.get_num_threads()
+    packed, memory, num_shared, blocks_read = _arguments(query, keys, values, out, reading, codes, num_threads)
     # Not the scratch: torch would fill so much in threads of its own, which go on spinning beside the helpers.
     memory[:num_shared].zero_()
-    kernel = compiled(num_heads // num_kv_heads, head_dim, kind)
+    kernel = compiled(query.shape[1] // keys.shape[1], query.shape[3], kind)
     run_in_threads(kernel.run, packed, num_threads, is_short=are_helping())
     return out.to(dtype), blocks_read
 
@@ -138,41 +111,34 @@ def _arguments(
     keys: Tensor,
     values: Tensor,
     out: Tensor,
-    blocks_read: Tensor,
-    scale: float,
-    block_size: int,
-    order: Tensor | None,
-    termination: Termination | None,
+    reading: Reading,
     codes: tuple[int, ...],
     num_threads: int,
-    *,
-    is_coded: bool,
-) -> tuple[bytes, Tensor, int]:
-    """The arguments of a call, memory that it works in, and how many bytes of that are to be 0 before it."""
+) -> tuple[bytes, Tensor, int, Tensor]:
+    """The arguments of a call, memory that it works in, how many bytes of that are to be 0 before it, and where it
+    writes how many blocks were read."""
     assert query.shape[2] == 1
     batch, num_heads, _, head_dim = query.shape
     num_kv_heads, num_slots = keys.shape[1:3]
     assert keys.shape[:3] == values.shape[:3]
     assert keys.stride(3) == values.stride(3) == 1
-    num_rows = num_heads // num_kv_heads
+    num_rows, (scale, block_size, order, termination) = num_heads // num_kv_heads, reading
+    blocks_read = torch.empty(batch, num_kv_heads, dtype=torch.int32)
     # Shared by the threads: two counters, then those of each head and its softmax so far; then scratch of each thread.
     row_lanes, row_bytes = 4 * LANES * -(-num_rows // LANES), 4 * LANES * -(-block_size // LANES)
     head_bytes = in_lines(2 * LINE_BYTES + 3 * row_lanes)
     row_of_out = vector_bytes.py_func(head_dim)
     thread_bytes = num_rows * (row_bytes + row_of_out) + 4 * row_lanes + LINE_BYTES
-    thread_bytes = in_lines(thread_bytes + (num_rows * row_of_out + 4 * head_dim * block_size if is_coded else 0))
+    if codes is not _NO_CODES:
+        thread_bytes += num_rows * row_of_out + 4 * head_dim * block_size
+    thread_bytes = in_lines(thread_bytes)
     num_shared = 2 * LINE_BYTES + batch * num_kv_heads * head_bytes
     memory = torch.empty(num_shared + num_threads * thread_bytes, dtype=torch.uint8)
     # One look-up: what it takes counts where there is little to read.
     limits = None if termination is None else _limits(termination, num_kv_heads)
     size = keys.element_size()
     packed = PACKED.pack(
-        query.data_ptr(),
-        keys.data_ptr(),
-        values.data_ptr(),
-        out.data_ptr(),
-        blocks_read.data_ptr(),
-        memory.data_ptr(),
+        *(tensor.data_ptr() for tensor in (query, keys, values, out, blocks_read, memory)),
         batch * num_kv_heads,
         num_kv_heads,
         num_slots,
@@ -189,7 +155,7 @@ def _arguments(
         scale,
         math.inf if termination is None else termination.patience,
     )
-    return packed, memory, num_shared
+    return packed, memory, num_shared, blocks_read
 
 
 def prepare(num_rows: int, head_dim: int) -> None:

@@ -50,11 +50,6 @@ _ROUGH_POWER = (5.5008930493e-2, 2.4221095947e-1, 6.9328292722e-1, 1.0)
 HAS_PAIRS = bool(llvm.get_host_cpu_features().get("avx512bf16"))  # products of bfloat16, added to float32
 
 
-def steps_of(head_dim: int, kind: int) -> int:
-    """Dimensions, or pairs of them, of a key."""
-    return head_dim // 2 if kind == BFLOAT16 else head_dim
-
-
 def _halves(b: ir.IRBuilder, vector: ir.Value) -> ir.Value:
     """float32 rounded to bfloat16, in the upper halves of int32; the lower halves are of no use."""
     bits = b.bitcast(vector, INTEGERS)
@@ -171,7 +166,7 @@ def score_panel(
 ) -> None:
     """scores[row, 0:PANEL_SLOTS] = queries[row] . keys of the panel, for ROWS rows; `row_bytes` between those."""
     zeros = [[constant(0.0)] * _VECTORS] * ROWS
-    num_steps = steps_of(head_dim, kind)
+    num_steps = head_dim // 2 if kind == BFLOAT16 else head_dim  # dimensions, or pairs of them
     sums = _sums_of_products(b, zeros, ir.Constant(I64, num_steps), (queries, 4 * num_steps), (panel, PANEL_ROW), kind)
     for row, totals in enumerate(sums):
         to = advanced(b, scores, row_bytes, row)
