@@ -140,15 +140,11 @@ def _merged(
 
 
 def _measures(b: ir.IRBuilder, columns: Sequence[Sequence[ir.Value]]) -> list[ir.Value]:
-    """The sums over the lanes of three columns of vectors, each column as one vector of float64."""
-    measures, num_columns = [], LANES // TILE_ROWS
-    for first in range(0, len(columns), num_columns):
-        some = columns[first : first + num_columns]
-        sums = lane_sums(b, [vector for column in some for vector in column])
-        for i in range(len(some)):
-            lanes = ir.Constant(ir.VectorType(I32, TILE_ROWS), [i * TILE_ROWS + row for row in range(TILE_ROWS)])
-            measures.append(b.fpext(b.shuffle_vector(sums, sums, lanes), _DOUBLES))
-    return measures
+    """The sums over the lanes of two columns of vectors, each column as one vector of float64."""
+    sums = lane_sums(b, [vector for column in columns for vector in column])
+    rows = [[i * TILE_ROWS + row for row in range(TILE_ROWS)] for i in range(len(columns))]
+    lanes = [ir.Constant(ir.VectorType(I32, TILE_ROWS), some) for some in rows]
+    return [b.fpext(b.shuffle_vector(sums, sums, some), _DOUBLES) for some in lanes]
 
 
 @kernel_part(result=types.int64)

@@ -177,37 +177,18 @@ def lane_sums(b: ir.IRBuilder, vectors: Sequence[ir.Value]) -> ir.Value:
 
 def _add_interleaved(b: ir.IRBuilder, x: ir.Value, y: ir.Value | None = None, *, width: int) -> ir.Value:
     """One step of `lane_sums`: halves of x and of y are added, in pieces that shuffle cheaply."""
-    if width == 1:
-        pick = [(lane, lane, lane + 1, lane + 1) for lane in range(0, LANES, 4)]
-        low, high = pick, [tuple(i + 2 for i in p) for p in pick]
-        sides = (0, 1, 0, 1)
-    elif width == 2:
-        pick = [(lane, lane + 1, lane, lane + 1) for lane in range(0, LANES, 4)]
-        low, high = pick, [tuple(i + 2 for i in p) for p in pick]
-        sides = (0, 0, 1, 1)
-    else:
-        return _add_chunks(b, x, y, is_last=width * 2 == LANES)
-    other = ir.Constant(VECTOR, [0.0] * LANES) if y is None else y
-
-    def shuffle(parts: Sequence[Sequence[int]]) -> ir.Value:
-        lanes = [i + LANES * side for part in parts for i, side in zip(part, sides, strict=True)]
-        return b.shuffle_vector(x, other, ir.Constant(INTEGERS, lanes))
-
-    return b.fadd(shuffle(low), shuffle(high))
-
-
-def _add_chunks(b: ir.IRBuilder, x: ir.Value, y: ir.Value | None, *, is_last: bool) -> ir.Value:
-    """As `_add_interleaved`, for whole chunks of four numbers."""
-    chunks = LANES // 4
-    low = [c for c in range(chunks) if c % 2 == 0] if is_last else list(range(chunks // 2))
-    high = [c for c in range(chunks) if c not in low]
-    other = ir.Constant(VECTOR, [0.0] * LANES) if y is None else y
-
-    def shuffle(part: list[int]) -> ir.Value:
-        lanes = [4 * c + i + side for side in (0, LANES) for c in part for i in range(4)]
-        return b.shuffle_vector(x, other, ir.Constant(INTEGERS, lanes))
-
-    return b.fadd(shuffle(low), shuffle(high))
+    other, chunks, halves = constant(0.0) if y is None else y, LANES // 4, list[ir.Value]()
+    for half in range(2):
+        if width < 4:  # within chunks of four numbers: one of x and one of y by turns, or two
+            pairs = (
+                [(i, side) for i in range(2) for side in range(2)] if width == 1 else [(0, 0), (1, 0), (0, 1), (1, 1)]
+            )
+            lanes = [LANES * side + first + 2 * half + i for first in range(0, LANES, 4) for i, side in pairs]
+        else:  # whole chunks
+            own = range(half, chunks, 2) if 2 * width == LANES else range(half * chunks // 2, (half + 1) * chunks // 2)
+            lanes = [LANES * side + 4 * chunk + i for side in range(2) for chunk in own for i in range(4)]
+        halves.append(b.shuffle_vector(x, other, ir.Constant(INTEGERS, lanes)))
+    return b.fadd(*halves)
 
 
 def across(b: ir.IRBuilder, vector: ir.Value, combine: Emitter) -> ir.Value:
