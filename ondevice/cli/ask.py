@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ondevice import words
 from ondevice.cli.keeping import Keeper
 from ondevice.cli.opening import STREAM, open_document
 from ondevice.cli.options import AnswerOptions, PotOptions
@@ -194,7 +195,6 @@ def _open_saved(
 
 def _save(session: Session, path: Path, keeper: Keeper | None) -> OndeviceError | None:
     """Save the pot; the error if that fails: it is shown, and the questions are asked still."""
-    from ondevice import words
     from ondevice.session.saving import save_session
 
     try:
@@ -235,7 +235,6 @@ def _converse(
 
     Of the `early` answers, from before reading, one whose passages are the same afterwards is not written again.
     """
-    from ondevice import words
     from ondevice.cli.conversation import answer
     from ondevice.decode.prompt import Turn, is_worth_remembering
 

@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from ondevice import words
 from ondevice.cli.terminal import errors_shown, out, print_json, printable, say
 
 _ID_LETTERS = 8  # enough to tell entries apart
@@ -18,7 +19,6 @@ def list_entries(
 ) -> None:
     """List the saved documents, the newest first."""
     with errors_shown(as_json):
-        from ondevice import words
         from ondevice.library.library import Library
 
         library = Library()

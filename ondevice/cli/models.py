@@ -8,13 +8,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from ondevice import words
 from ondevice.cli.options import AsJson
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.terminal import err, errors_shown, out, print_json, say
 from ondevice.errors import ConfigError, ModelError
+from ondevice.model.loading.catalogue import CATALOGUE, CatalogueModel, find
 
 if TYPE_CHECKING:
-    from ondevice.model.loading.catalogue import CatalogueModel
     from ondevice.model.loading.recommend import Recommendation
 
 BEST = "auto"
@@ -23,8 +24,6 @@ BEST = "auto"
 def list_models(as_json: AsJson = False) -> None:
     """The models of the catalogue, and which of them are on this machine."""
     with errors_shown(as_json):
-        from ondevice import words
-        from ondevice.model.loading.catalogue import CATALOGUE
         from ondevice.model.loading.stored import choices, stored
 
         best, rows = choices(_suited())[0].model, []
@@ -67,7 +66,6 @@ def remove(
 ) -> None:
     """Delete a model from this machine; it can be fetched again."""
     with errors_shown(as_json):
-        from ondevice import words
         from ondevice.model.loading import stored
 
         row = _row(name)
@@ -94,8 +92,6 @@ def _suited() -> list[Recommendation]:
 
 
 def _row(name: str) -> CatalogueModel:
-    from ondevice.model.loading.catalogue import CATALOGUE, find
-
     if name == BEST:
         return _suited()[0].model
     row = find(name)

@@ -11,10 +11,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ondevice import words
 from ondevice.cli.options import AsJson, PotOptions
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.terminal import err, errors_shown, out, print_json
 from ondevice.errors import ConfigError
+from ondevice.files import data_dir
 
 if TYPE_CHECKING:
     from ondevice.config import DeviceName
@@ -94,8 +96,6 @@ def _fix(made: MemoryPlan) -> str:
 
 
 def _card(made: MemoryPlan) -> Iterator[RenderableType]:
-    from ondevice import words
-    from ondevice.files import data_dir
     from ondevice.serving.forecast import ReadingSpeeds
 
     footprint, loaded, machine = made.footprint, made.plan.loaded, made.machine

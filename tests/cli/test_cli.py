@@ -649,7 +649,7 @@ def test_what_is_said_and_what_is_json_cannot_either(capsys: pytest.CaptureFixtu
 def test_the_doctor_names_what_is_missing_and_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path))
     monkeypatch.setattr(
-        "ondevice.machine.facts.installed_version", lambda name: None if name == "bitsandbytes" else "1.0"
+        "ondevice.cli.examine.installed_version", lambda name: None if name == "bitsandbytes" else "1.0"
     )
     done = run("doctor", "--json")
     assert done.exit_code == 0, done.output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +13,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from ondevice.cli import app
-from ondevice.cli.examine_gpu import Finding, gpu_findings
+from ondevice.cli import app, examine
+from ondevice.cli.examine import Finding, gpu_findings
 from ondevice.machine.facts import Graphics
 
 GB = 10**9
-doctor = sys.modules["ondevice.cli.doctor"]  # the package has the command under this name
 BOARD = Graphics(board="NVIDIA Jetson Orin Nano", release="R36.4.3", has_gpu=True)
 DESKTOP = Graphics(driver="550.54.15", has_gpu=True)
 
@@ -38,7 +36,7 @@ def reported() -> tuple[dict[str, dict[str, str]], int]:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path))
-    monkeypatch.setattr("ondevice.machine.facts.look", Graphics)
+    monkeypatch.setattr("ondevice.cli.examine.look", Graphics)
 
 
 # -- the report ----------------------------------------------------------------------------------------
@@ -49,9 +47,9 @@ def test_failures_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failures == 0 == sum(finding["state"] == "failure" for finding in found.values())
     assert {"device", "memory", "disk", "models", "network", "port"} <= found.keys()
     assert "GPU driver" not in found, "where there is no GPU nothing is said of its driver"
-    monkeypatch.setattr("ondevice.machine.facts.look", lambda: DESKTOP)
+    monkeypatch.setattr("ondevice.cli.examine.look", lambda: DESKTOP)
     monkeypatch.setattr(torch.version, "cuda", None)
-    monkeypatch.setattr("ondevice.machine.memory.free_memory_bytes", lambda device=None: GB // 10)
+    monkeypatch.setattr("ondevice.cli.examine.free_memory_bytes", lambda device=None: GB // 10)
     found, failures = reported()
     assert failures == 2
     assert found["GPU driver"]["state"] == found["memory"]["state"] == "failure"
@@ -63,29 +61,29 @@ def test_a_port_in_use_is_named_with_another_way(monkeypatch: pytest.MonkeyPatch
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        taken = doctor._port(port)
+        taken = examine._port(port)
         assert (taken.state, taken.fix) == ("advice", "ondevice app --port 0")
         assert str(port) in taken.text
-        monkeypatch.setattr(doctor, "PORT", port)
+        monkeypatch.setattr(examine, "PORT", port)
         assert reported()[0]["port"]["state"] == "advice"
-    assert doctor._port(port).state == "good"
+    assert examine._port(port).state == "good"
 
 
 def test_a_disk_too_small_for_the_model_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    best = doctor._best()
+    best = examine._best()
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=best.model.fetch_bytes))
-    assert doctor._disk(best).state == "failure"
-    monkeypatch.setattr("ondevice.model.loading.stored.stored", lambda row: Path("here"))
-    assert doctor._disk(best).state == "good", "nothing is to be fetched"
+    assert examine._disk(best).state == "failure"
+    monkeypatch.setattr("ondevice.cli.examine.stored", lambda row: Path("here"))
+    assert examine._disk(best).state == "good", "nothing is to be fetched"
 
 
 def test_a_hub_that_is_switched_off_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "is_offline_mode", lambda: True)
-    assert "HF_HUB_OFFLINE" in doctor._offline().fix
+    assert "HF_HUB_OFFLINE" in examine._offline().fix
     monkeypatch.setattr(constants, "is_offline_mode", lambda: False)
-    assert doctor._offline().state == "good"
+    assert examine._offline().state == "good"
 
 
 # -- GPUs ------------------------------------------------------------------------------------------------
@@ -138,7 +136,7 @@ def test_it_says_who_multiplies_weights_of_four_bits(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_arch_list", list)
     for lack, state in (("", "good"), ("its results are wrong here", "advice")):
-        monkeypatch.setattr("ondevice.kernels.int4.lacks_int4", lambda device, lack=lack: lack)
+        monkeypatch.setattr("ondevice.cli.examine.lacks_int4", lambda device, lack=lack: lack)
         finding = of(DESKTOP, is_usable=True)["weights in 4 bits"]
         assert finding.state == state
         assert lack in finding.text
