@@ -14,7 +14,7 @@ from ondevice.documents.formats.docx_html import document_html
 from ondevice.documents.formats.docx_package import Package
 from ondevice.documents.formats.html import page_blocks
 from ondevice.documents.formats.reader import Reader, Request
-from ondevice.documents.formats.sections import Block, Section, front_matter, sections
+from ondevice.documents.formats.sections import Block, front_matter, sections
 
 # Without the places where Word saw pages end, the writer's page breaks are all there is: a piece between two of them
 # that fits on no page shows that more pages end than are known. With them, only a damaged file has such a piece.
@@ -33,17 +33,17 @@ def open_docx(request: Request) -> Reader:
     return _reader("section", sections(replace(block, text=block.text.replace("\f", "")) for block in blocks))
 
 
-def _reader(unit: str, found: Iterable[Section]) -> Reader:
+def _reader(unit: str, found: Iterable[Block]) -> Reader:
     return Reader("docx", unit, (section.page(number, unit) for number, section in enumerate(found, 1)))
 
 
-def _pages(blocks: list[Block]) -> Iterator[Section]:
+def _pages(blocks: list[Block]) -> Iterator[Block]:
     """The text between form feeds."""
     text, lost = "", list[str]()
     for block in blocks:
         first, *others = block.text.split("\f")
         text, lost = text + first, [*lost, *block.lost]
         for other in others:
-            yield Section(text.strip("\n") + "\n", tuple(lost))
+            yield Block(text.strip("\n") + "\n", lost=tuple(lost))
             text, lost = other, []
-    yield Section(text.strip("\n") + "\n", tuple(lost))
+    yield Block(text.strip("\n") + "\n", lost=tuple(lost))

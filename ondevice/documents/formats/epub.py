@@ -18,7 +18,7 @@ from selectolax.lexbor import LexborHTMLParser
 from ondevice.documents.formats.archive import Archive, resolve, tag
 from ondevice.documents.formats.html import page_blocks
 from ondevice.documents.formats.reader import Reader, Request
-from ondevice.documents.formats.sections import Block, Section, front_matter
+from ondevice.documents.formats.sections import Block, front_matter
 from ondevice.documents.types import Page
 from ondevice.documents.worker.limits import MAX_PAGES
 from ondevice.errors import DocumentError, DocumentTooLarge, UnsupportedDocument
@@ -84,12 +84,12 @@ def _read_chapter(archive: Archive, book: _Book, number: int, member: str) -> Pa
     if any(block.text for block in blocks):
         about, book.about = book.about, {}  # stands before the first words of the book
         text = "".join(block.text for block in front_matter(about, blocks))
-        return Section(text, lost).page(number, "chapter")
+        return Block(text, lost=lost).page(number, "chapter")
     if _DRAWING.search(data):
         return Page(number, "", "scan", f"chapter {number} is an image without text")
-    return (
-        Section("", lost).page(number, "chapter") if lost else Page(number, "", "blank", f"chapter {number} is blank")
-    )
+    if lost:
+        return Block("", lost=lost).page(number, "chapter")
+    return Page(number, "", "blank", f"chapter {number} is blank")
 
 
 def _open(archive: Archive, request: Request) -> _Book:

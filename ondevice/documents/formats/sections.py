@@ -15,7 +15,7 @@ SECTION_CHARS = 6000
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One line or paragraph with its line ends. A heading begins a new section.
+    """One line or paragraph with its line ends, or a whole section of them. A heading begins a new section.
 
     `lost` names, in the singular, what is left out here: the user is told of each. `note` says why it is not sure.
     """
@@ -25,17 +25,8 @@ class Block:
     lost: tuple[str, ...] = ()
     note: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Text of a section, what is left out of it, and why it is not sure."""
-
-    text: str
-    lost: tuple[str, ...] = ()
-    note: str = ""
-
     def page(self, number: int, unit: str) -> Page:
-        """The section as a page of the document."""
+        """The block as a page of the document."""
         if not self.lost:
             return Page(number, self.text, "guessed" if self.note else "", self.note)
         counts = ((what.partition(" "), count) for what, count in Counter(self.lost).items())
@@ -71,7 +62,7 @@ def join_sections(blocks: Iterable[Block], size: int = SECTION_CHARS) -> Iterato
     return (section.text for section in sections(blocks, size))
 
 
-def sections(blocks: Iterable[Block], size: int = SECTION_CHARS) -> Iterator[Section]:
+def sections(blocks: Iterable[Block], size: int = SECTION_CHARS) -> Iterator[Block]:
     """Sections that begin at a heading and hold at most `size` characters, nothing lost between them.
 
     Headings that follow each other without text between them stay together. In a long text sections hold more further
@@ -93,11 +84,11 @@ def sections(blocks: Iterable[Block], size: int = SECTION_CHARS) -> Iterator[Sec
     yield from _split(held, size, number)
 
 
-def _split(blocks: list[Block], size: int, number: int) -> Iterator[Section]:
+def _split(blocks: list[Block], size: int, number: int) -> Iterator[Block]:
     lost = tuple(what for block in blocks for what in block.lost)
     note = "; ".join(dict.fromkeys(block.note for block in blocks if block.note))
     for text in split_parts(["".join(block.text for block in blocks)], size, number):
-        yield Section(text, lost, note)
+        yield Block(text, lost=lost, note=note)
         lost, note = (), ""
     if lost:
-        yield Section("", lost)
+        yield Block("", lost=lost)
