@@ -24,6 +24,9 @@ _ASKS = re.compile(
     r"what|who|whom|whose|which|when|where|why|how|many|much|is|are|was|were|be|do|does|did|has|have|had|can|could|answer"
     r"|give|tell|name|list|me|in|a|few|words?|briefly|short|sentence|please"
 )
+_MOST_NAMES = 12
+_SENTENCE = re.compile(r"(?<=[.!?…。！？])\s*|\n")  # noqa: RUF001
+_NAME = re.compile(r"(?<![\w'’-])[^\W\d_][\w'’-]+")  # noqa: RUF001
 # Scripts without blanks between words: every two neighbours are a term.
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 
@@ -105,6 +108,24 @@ def terms(text: str) -> Iterator[str]:
             yield from (word[i : i + 2] for i in range(max(len(word) - 1, 1)))
         else:
             yield word
+
+
+def names_beside(question: str, passage: str, index: BM25) -> str:
+    """Names in the sentences of a passage that share words with a question, which lacks them; the next query.
+
+    Args:
+        index: of all passages. Of the question's words only those count that are rarer than its others.
+    """
+    asked = index.weights(question)
+    usual = sum(asked.values()) / max(len(asked), 1)
+    found: dict[str, float] = {}
+    for sentence in _SENTENCE.split(passage):
+        shared = sum(asked[term] for term in {*terms(sentence)} & asked.keys() if asked[term] > usual)
+        names = " ".join(word for word in _NAME.findall(sentence) if word[0].isupper()) if shared else ""
+        for term, weight in index.weights(names).items():
+            if term not in asked:
+                found[term] = max(found.get(term, 0.0), shared * weight)
+    return " ".join(sorted(found, key=lambda term: -found[term])[:_MOST_NAMES])
 
 
 def blocks_sharing_words(

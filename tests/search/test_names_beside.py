@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ondevice.search.bm25 import BM25
-from ondevice.search.second_look import names_beside
+from ondevice.search.bm25 import BM25, names_beside
 
 _OPERA = "The opera Marfisa was written by Otto Lindqvist. The weather in Bergen was fine. Tickets cost Four crowns."
 _BIRTH = "Lindqvist was born in the village of Saltdal."
