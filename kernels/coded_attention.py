@@ -44,7 +44,7 @@ def coded_attention(
     """
     if uses_triton(query):
         # Imported here: Triton is not there on every machine.
-        from ondevice.kernels.triton.rope_attention import widen_and_attend
+        from ondevice.kernels.triton.coded_attention import widen_and_attend
 
         out = widen_and_attend(query, coded, positions, cos, sin, scale)
     elif ends_early(query, cos.shape[-1]):

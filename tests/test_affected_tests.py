@@ -40,7 +40,7 @@ def test_a_test_is_affected_by_what_it_comes_to(script: ModuleType, changed: str
 @pytest.mark.parametrize(
     ("changed", "is_affected"),
     [
-        ("kernels/triton/rope_attention.py", (True, True)),
+        ("kernels/triton/coded_attention.py", (True, True)),
         ("kernels/triton/shared.py", (True, True)),  # of which other kernels are made
         ("bench/speed/gpu/decode_cases.py", (True, False)),  # nothing of it is compiled
         ("kernels/cpu/packed_walk.py", (False, False)),

@@ -239,24 +239,6 @@ def decode_attention_ref(
     return out.to(query.dtype), blocks_read
 
 
-def rope_attention_ref(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    positions: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    *,
-    scale: float,
-) -> Tensor:
-    """Reference for `rope_attention`: all keys rotated in float32, then the reference attention."""
-    at = positions.expand(keys.shape[:3]).long()
-    # `rotate_ref` takes the plain sine.
-    plain = torch.cat((-sin[..., : sin.shape[-1] // 2], sin[..., sin.shape[-1] // 2 :]), dim=-1)
-    rotated = rotate_ref(keys, cos.float()[at], plain.float()[at])
-    return attention_ref(query, rotated, values, scale=scale)
-
-
 def store_token_ref(
     query_keys: Tensor,
     new_values: Tensor,

@@ -1,4 +1,4 @@
-"""The Triton kernel of `rope_attention` and `coded_attention`: keys are rotated, and codes made wide, in registers."""
+"""The Triton kernel of `coded_attention`: codes are made wide, and keys rotated, in registers."""
 
 # mypy: disable-error-code="untyped-decorator"
 
@@ -14,50 +14,25 @@ from ondevice.kernels.triton.tiles import tile_sizes
 from torch import Tensor
 
 
-def rotate_and_attend(
-    query: Tensor, keys: Tensor, values: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, scale: float
-) -> Tensor:
-    """Launch the kernel; shapes as for `rope_attention`."""
-    return _launch(query, keys, values, None, positions, cos, sin, scale)
-
-
 def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor, sin: Tensor, scale: float) -> Tensor:
     """Launch the kernel; shapes as for `coded_attention`."""
-    return _launch(query, coded.keys, coded.values, coded, positions, cos, sin, scale)
-
-
-def _launch(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    coded: Coded | None,
-    positions: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    scale: float,
-) -> Tensor:
     batch, num_heads, _, head_dim = query.shape
-    num_kv_heads, num_slots = keys.shape[1:3]
-    groups = num_groups(head_dim)
-    bits = [0 if coded is None else 4 if stored.dtype == torch.uint8 else 8 for stored in (keys, values)]
-    for stored, width in zip((keys, values), bits, strict=True):
+    num_kv_heads, num_slots = coded.keys.shape[1:3]
+    groups, codes, scales = num_groups(head_dim), (coded.keys, coded.values), (coded.key_scales, coded.value_scales)
+    bits = [4 if stored.dtype == torch.uint8 else 8 for stored in codes]
+    for stored, part, width in zip(codes, scales, bits, strict=True):
         assert stored.stride()[2:] == (head_dim // 2 if width == 4 else head_dim, 1)
+        assert part.stride(2) == (2 * groups if width == 4 else 1) or num_slots == 1
     cos, sin, query = cos.contiguous(), sin.contiguous(), query.contiguous()
-    beside, strides = [query] * 4, (0, 0, 0, 0)  # a pointer that is not read still needs a type
-    if coded is not None:
-        scales = coded.key_scales, coded.value_scales
-        for part, width in zip(scales, bits, strict=True):
-            assert part.stride(2) == (2 * groups if width == 4 else 1) or num_slots == 1
-        beside = [*scales, coded.frame.mean.contiguous(), coded.frame.spread.contiguous()]
-        strides = (*scales[0].stride()[:2], *scales[1].stride()[:2])
     positions = positions.expand(batch, num_kv_heads, num_slots)
     assert positions.stride(2) == 1 or num_slots == 1
     out = torch.empty_like(query)
-    rope_attention_kernel[(batch, num_kv_heads)](
+    coded_attention_kernel[(batch, num_kv_heads)](
         query,
-        keys,
-        values,
-        *beside,
+        *codes,
+        *scales,
+        coded.frame.mean.contiguous(),
+        coded.frame.spread.contiguous(),
         positions,
         cos,
         sin,
@@ -65,10 +40,7 @@ def _launch(
         scale,
         num_slots,
         num_kv_heads,
-        *keys.stride()[:2],
-        *values.stride()[:2],
-        *strides,
-        *positions.stride()[:2],
+        *(stride for part in (*codes, *scales, positions) for stride in part.stride()[:2]),
         ROTARY_DIM=cos.shape[-1],
         GROUP_SIZE=head_dim // groups,
         KEY_BITS=bits[0],
@@ -92,7 +64,7 @@ def _widened(  # type: ignore[no-untyped-def]  # the arguments have the types of
 ):
     """The numbers `dim` of the vectors in `slot` as float32, and 0 where one of the masks `slots` and `dims` is not
     set: in 8 bits a scale for each vector; in 4 two numbers a byte, half a vector apart, with the step and the smallest
-    number of each group of GROUP_SIZE; with BITS 0 as they are."""
+    number of each group of GROUP_SIZE."""
     mask = slots[:, None] & dims[None, :]
     if BITS == 4:
         middle: tl.constexpr = HEAD_DIM // 2
@@ -103,13 +75,12 @@ def _widened(  # type: ignore[no-untyped-def]  # the arguments have the types of
         wide = ((pair >> (dim // middle * 4)[None, :]) & 15).to(tl.float32) * step + low
     else:
         wide = tl.load(stored_ptr + slot[:, None] * HEAD_DIM + dim[None, :], mask=mask, other=0).to(tl.float32)
-        if BITS == 8:
-            wide = wide * tl.load(scales_ptr + slot, mask=slots, other=0.0)[:, None]
+        wide = wide * tl.load(scales_ptr + slot, mask=slots, other=0.0)[:, None]
     return wide
 
 
 @triton.jit
-def rope_attention_kernel(  # type: ignore[no-untyped-def]
+def coded_attention_kernel(  # type: ignore[no-untyped-def]
     query_ptr,
     key_ptr,
     value_ptr,
@@ -160,12 +131,11 @@ def rope_attention_kernel(  # type: ignore[no-untyped-def]
         query_ptr, row, kv_head, num_kv_heads, GROUPS, HEAD_DIM, PADDED_GROUPS, PADDED_DIM, IN_FLOAT32
     )
 
-    if KEY_BITS > 0:
-        frame = kv_head * HEAD_DIM
-        mean = tl.load(mean_ptr + frame + dim, mask=is_there, other=0.0)
-        spread = tl.load(spread_ptr + frame + dim, mask=is_there, other=0.0)
-        partner_mean = tl.load(mean_ptr + frame + partner, mask=turns, other=0.0)
-        partner_spread = tl.load(spread_ptr + frame + partner, mask=turns, other=0.0)
+    frame = kv_head * HEAD_DIM
+    mean = tl.load(mean_ptr + frame + dim, mask=is_there, other=0.0)
+    spread = tl.load(spread_ptr + frame + dim, mask=is_there, other=0.0)
+    partner_mean = tl.load(mean_ptr + frame + partner, mask=turns, other=0.0)
+    partner_spread = tl.load(spread_ptr + frame + partner, mask=turns, other=0.0)
 
     # The rows and the head are counted in 64 bits: a buffer may have more numbers than 32 bits count.
     wide_row, wide_head = row.to(tl.int64), kv_head.to(tl.int64)
@@ -183,9 +153,8 @@ def rope_attention_kernel(  # type: ignore[no-untyped-def]
         keys = _widened(first_key, key_scales, slot, mask, dim, is_there, KEY_BITS, GROUP_SIZE, HEAD_DIM)
         partners = _widened(first_key, key_scales, slot, mask, partner, turns, KEY_BITS, GROUP_SIZE, HEAD_DIM)
         values = _widened(first_value, value_scales, slot, mask, dim, is_there, VALUE_BITS, GROUP_SIZE, HEAD_DIM)
-        if KEY_BITS > 0:
-            keys = keys * spread[None, :] + mean[None, :]
-            partners = partners * partner_spread[None, :] + partner_mean[None, :]
+        keys = keys * spread[None, :] + mean[None, :]
+        partners = partners * partner_spread[None, :] + partner_mean[None, :]
         # Dimensions from ROTARY_DIM on, and slots that the mask leaves out, stay.
         angle = tl.load(position_ptr + first_position + slot, mask=mask, other=0)[:, None] * ROTARY_DIM + dim[None, :]
         turn_mask = mask[:, None] & turns[None, :]

@@ -10,13 +10,19 @@ from ondevice.config.preset import AS_SET, PRESETS
 from ondevice.config.setting import SHARE, Check, Control, at_least, check_each, require, setting
 
 CatalystKind = Literal["general", "question", "text"]
-KeyRotation = Literal["stored", "half-cache", "on-read"]
+KeyRotation = Literal["stored", "half-cache", "on-read"]  # the last: of quantised pots
 ContextReset = Literal["always", "late"]
 KvDtype = Literal["model", "int8", "k8v4", "int4"]
 KvChoice = Literal["auto", "model", "int8", "k8v4", "int4"]
 SlotSharing = Literal["auto", "even", "by-head"]
 
 CATALYSTS_WITH_WORDS: tuple[CatalystKind, ...] = ("question", "text")  # those that take `catalyst_text`
+PROMPTS: dict[CatalystKind, str] = {  # of InfiniPot's catalysts: the wordings of its Table 2
+    "general": "Summarize the critical points highlighted in this section.",
+    "question": "Considering the following question, summarize the critical points highlighted in this section. "
+    "Question: {text}",
+    "text": "{text}",
+}
 
 _CPU_PASS, _GPU_PASS = 768, 2048  # tokens
 _USUAL_CAPACITY = 4096
@@ -101,7 +107,7 @@ class PotConfig:
                          "Takes effect at the next reading.",
                      choices=(("Automatic", "auto"), ("Full precision", "model"), ("8 bits", "int8"),
                               ("Keys 8 bits, values 4", "k8v4"), ("4 bits", "int4"))))
-    key_rotation: KeyRotation = setting(  # rotated, EQUIP's rotated halves, or nothing: a third less memory, slower
+    key_rotation: Literal["stored", "half-cache"] = setting(  # rotated, or EQUIP's rotated halves
         "stored", "What is kept so that keys need no rotation at every step.", answers=True)
     # fmt: on
 
@@ -169,6 +175,11 @@ class PotConfig:
     def method(self) -> Policy:
         """The row of the policy."""
         return POLICIES[self.policy]
+
+    @property
+    def catalyst_prompt(self) -> str:
+        """The text appended after the pot for one look, with the user's own text or question filled in."""
+        return "\n\n" + PROMPTS[self.catalyst].replace("{text}", self.catalyst_text.strip())
 
     @property
     def decode_method(self) -> DecodePolicy:

@@ -35,8 +35,7 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
     reads_codes = (
         wants_art and not is_on_gpu and config.pot.kv_dtype not in ("auto", "model") and not decoder.ends_early_in_codes
     )
-    is_suited = config.pot.key_rotation != "on-read" and model.attention_softcap is None
-    ends_early = wants_art and not is_on_gpu and not reads_codes and is_suited
+    ends_early = wants_art and not is_on_gpu and not reads_codes and model.attention_softcap is None
     # A pot that evicts nothing can get back what pruning kept from the deeper layers.
     has_evicted = wants_host and (config.pot.method.distills or config.slim.schedule != "off")
     recalls_host = has_evicted and not model.has_state
@@ -44,10 +43,6 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
         (
             wants_art and is_on_gpu,
             "Attention does not end early: on a GPU finding out when it could takes longer than reading all.",
-        ),
-        (
-            wants_art and config.pot.key_rotation == "on-read",
-            "Attention does not end early: keys that are rotated on every read leave its kernel no blocks to skip.",
         ),
         (
             reads_codes,

@@ -11,7 +11,6 @@ from torch import Tensor
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, observed_attention
 from ondevice.kernels.projection import rounds_activations
 from ondevice.kernels.rope import rotate, rotate_with_half_
-from ondevice.kernels.rope_attention import rope_attention
 from ondevice.model.families.parts import AttentionLayer, Layer, ModelParts, SharingLayer, has_slots
 from ondevice.model.layer import Heads, after_attention, after_mixing, feed_forward, finish, project_heads, queries
 from ondevice.model.options import Options
@@ -187,8 +186,8 @@ class Run:
         is_plain = query.shape[2] == 1 and num_observed == 0 and mask is None and own.softcap is None
         attend = self._options.attention if is_plain else None
         if isinstance(pot, MemoryPot) and not pot.rotated:
-            if is_plain and (pot.is_coded or not pot.halves):
-                return self._attend_as_stored(number, layer, query, keys, values, pot), None
+            if is_plain and pot.is_coded:
+                return self._attend_coded(number, layer, query, keys.shape[2], pot), None
             keys, values = self._wide(number, layer, keys, values, pot)
         if attend is not None:
             return attend.attend(layer, query, keys, values, own.scale), None
@@ -205,16 +204,12 @@ class Run:
         observed = attention_peak if self._options.observes_peak else attention_mass
         return out, observed(query[:, :, -num_observed:], keys, **options)
 
-    def _attend_as_stored(
-        self, number: int, layer: int, query: Tensor, keys: Tensor, values: Tensor, pot: MemoryPot
-    ) -> Tensor:
+    def _attend_coded(self, number: int, layer: int, query: Tensor, num_slots: int, pot: MemoryPot) -> Tensor:
         """Attention of one token by a kernel that turns keys as it reads them."""
         first, scale = pot.next_position[layer], self._parts.layers[number].scale
         positions, table = self._positions(layer, pot), self._angles.table(number, first)
-        if pot.is_coded:
-            own = self._options.attention or PLAIN
-            return own.attend_coded(layer, query, pot.coded(layer, keys.shape[2]), positions, table, scale)
-        return rope_attention(query, keys, values, positions, *table, scale=scale)
+        own = self._options.attention or PLAIN
+        return own.attend_coded(layer, query, pot.coded(layer, num_slots), positions, table, scale)
 
     def _wide(self, number: int, layer: int, keys: Tensor, values: Tensor, pot: MemoryPot) -> tuple[Tensor, Tensor]:
         """Keys after RoPE, of a pot that does not store them, and values, both in the model's type."""

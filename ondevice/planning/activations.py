@@ -111,10 +111,9 @@ class _Pass:
         # folded queries and the joined output.
         attention = num_tokens * (2 * parts.hidden_size + 2 * (queries + keys) + keys + 6 * queries) * self._itemsize
         shape = self._shape
-        if num_tokens > 1 and shape.key_rotation == "on-read":
+        if num_tokens > 1 and shape.kv_dtype != "model":
             # Of one layer keys and values made wide, with their roundings and angles on the way, and keys rotated.
-            vectors = 3 if shape.kv_dtype == "model" else 6
-            attention += vectors * num_slots * shape.num_kv_heads * parts.head_dim * _FLOAT
+            attention += 6 * num_slots * shape.num_kv_heads * parts.head_dim * _FLOAT
         attention += _SCORES * _FLOAT * num_observed * parts.num_heads * num_slots
         intermediate = parts.layers[0].intermediate_size
         at_once = min(num_tokens, tokens_at_once(intermediate, self._plan.decoder.dtype, self._device))

@@ -151,6 +151,8 @@ def renewed(config: Any) -> Any:
             pot.setdefault(name, value)
         if isinstance(reset := pot.get("context_reset"), bool):
             pot["context_reset"] = "always" if reset else "never"
+        if pot.get("key_rotation") == "on-read":  # which lost to those that are left, and touches nothing that was read
+            pot["key_rotation"] = "stored"
         for name in ("policy", "catalyst", "slot_shares", "context_reset", "decode_policy", "preset"):
             choices = FIELDS[f"pot.{name}"].choices
             if isinstance(saved := pot.get(name), str) and saved not in choices:

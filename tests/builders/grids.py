@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-KEY_ROTATIONS = ("stored", "half-cache", "on-read")
+KEY_ROTATIONS = ("stored", "half-cache")
 
 
 def slow(*values: Any) -> Any:

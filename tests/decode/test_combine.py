@@ -20,7 +20,6 @@ NAMES = ("ends_early", "recalls_host", "names_sources")
 CASES = [
     ("llama", {}, False, set(), 0),
     ("llama", {"art": ART}, False, {"ends_early"}, 0),
-    ("llama", {"art": ART, "pot": PotConfig(key_rotation="on-read")}, False, set(), 1),
     ("llama", {"art": ART, "pot": PotConfig(key_rotation="half-cache")}, False, {"ends_early"}, 0),
     ("gemma2", {"art": ART}, False, set(), 1),
     ("windowed", {"art": ART}, False, {"ends_early"}, 1),

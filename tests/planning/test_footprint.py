@@ -55,7 +55,7 @@ def planned(checkpoint: str, machine: Machine = ROOMY, num_tokens: int | None = 
         {"tier": TierConfig(10**7)},
         {"tier": TierConfig(0)},  # heads share by need
         {"tier": TierConfig(0), "pot": replace(POT, slot_shares="by-head")},
-        {"tier": TierConfig(0), "pot": replace(POT, key_rotation="on-read", slot_shares="even")},
+        {"tier": TierConfig(0), "pot": replace(POT, slot_shares="even")},
         {"spec": SpecConfig(keep=0.5)},
         {"slim": SlimConfig("1:50%"), "pot": PotConfig(policy="full")},
     ],

@@ -85,7 +85,6 @@ def even_need(monkeypatch: pytest.MonkeyPatch) -> None:
     first_of(
         {},
         {"pot": replace(POT, key_rotation="half-cache")},
-        {"pot": replace(POT, key_rotation="on-read")},
         {"pot": replace(POT, context_reset="late")},
         {"pot": replace(POT, policy="repeat")},
         {"pot": replace(POT, policy="foresight")},

@@ -10,11 +10,11 @@ import triton
 from ondevice.kernels.quantize import num_groups
 from ondevice.kernels.triton import (
     add_norm,
+    coded_attention,
     decode_kernels,
     gated,
     int4,
     logsumexp,
-    rope_attention,
     store_token,
 )
 from ondevice.kernels.triton.tiles import power_of_two
@@ -86,14 +86,6 @@ def test_paged_attention(capability, name):
 
 
 @pytest.mark.parametrize(("capability", "name"), sizes_for())
-def test_rope_attention(capability, name):
-    dtype, sizes = sizes_of(name)
-    types = [f"*{dtype}"] * 7 + ["*i32"] + [f"*{dtype}"] * 3 + ["fp32"] + ["i32"] * 12
-    own = {"ROTARY_DIM": sizes["HEAD_DIM"], "GROUP_SIZE": 32, "KEY_BITS": 0, "VALUE_BITS": 0}
-    assert fits(capability, compile_for(capability, rope_attention.rope_attention_kernel, types, {**sizes, **own}))
-
-
-@pytest.mark.parametrize(("capability", "name"), sizes_for())
 @pytest.mark.parametrize("bits", [(8, 8), (8, 4), (4, 4)])
 def test_coded_attention(capability, name, bits):
     dtype, sizes = sizes_of(name)
@@ -112,7 +104,7 @@ def test_coded_attention(capability, name, bits):
         "fp32",
         *["i32"] * 12,
     ]
-    kernel, head_dim = rope_attention.rope_attention_kernel, sizes["HEAD_DIM"]
+    kernel, head_dim = coded_attention.coded_attention_kernel, sizes["HEAD_DIM"]
     own = {
         "ROTARY_DIM": head_dim,
         "GROUP_SIZE": head_dim // num_groups(head_dim),

@@ -126,7 +126,6 @@ def run_breakdown(
         shift_append_halves,
         in_place("half-cache", f"{STREAMING} + in place + RoPE caching"),
         in_place("stored", f"{STREAMING} + in place + sink-only rotation"),
-        in_place("on-read", f"{STREAMING} + in place + rotation while reading"),
     )
     source = prefilled(decoder, capacity)
     sides = [build(decoder, capacity, batch) for build in builders]

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from ondevice.kernels.decode_attention import used_attention
-from ondevice.kernels.rope_attention import rope_attention
 from torch import Tensor
 
 from ondevice_bench.paged.paged_attention import paged_attention
@@ -121,12 +120,7 @@ def _decode_rows(batch: int, num_slots: int, device: torch.device) -> list[Row]:
 
 
 def other_rows(device: torch.device) -> Iterator[list[Row]]:
-    """`rope_attention` and `paged_attention`: the Triton kernel beside the torch path, 8,192 slots."""
-    query, keys, values = peaked_cache(1, 8192, device, torch.bfloat16)
-    angle = torch.outer(torch.arange(8192.0), 500_000.0 ** -(torch.arange(HEAD_DIM // 2) / (HEAD_DIM // 2)))
-    cos, sin = (torch.cat((part, part), -1).to(device, torch.bfloat16) for part in (angle.cos(), angle.sin()))
-    positions = torch.arange(8192, device=device, dtype=torch.int32)[None, None]
-    yield _both("rope_attention", lambda: rope_attention(query, keys, values, positions, cos, sin, scale=_SCALE))
+    """`paged_attention`: the Triton kernel beside the torch path, 8,192 slots."""
     paged = paged_inputs([8192] * 4, (NUM_HEADS, NUM_KV_HEADS), HEAD_DIM, 16, torch.bfloat16)
     paged = tuple(tensor.to(device) for tensor in paged)
     yield _both("paged_attention", lambda: paged_attention(*paged, scale=_SCALE))

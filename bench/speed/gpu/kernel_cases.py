@@ -9,8 +9,6 @@ from functools import partial
 from itertools import chain, product
 
 import torch
-from ondevice.kernels.rope import signed_sine
-from ondevice.kernels.rope_attention import rope_attention
 from ondevice.kernels.store_token import store_token_
 from ondevice.kernels.token_loss import token_loss
 from torch import Tensor
@@ -22,12 +20,12 @@ from ondevice_bench.speed.gpu.decode_cases import decode_cases
 from ondevice_bench.speed.gpu.kernel_case import TOLERANCES, KernelCase, error_of
 from ondevice_bench.speed.gpu.layer_cases import layer_cases
 from ondevice_bench.speed.gpu.paged_inputs import paged_inputs
-from ondevice_bench.speed.references import rope_attention_ref, store_token_ref, token_loss_ref
+from ondevice_bench.speed.references import store_token_ref, token_loss_ref
 
 
 def kernel_cases() -> list[KernelCase]:
     """All comparisons."""
-    own = (_paged_cases(), _rope_cases(), _coded_cases(), _store_cases(), _loss_cases())
+    own = (_paged_cases(), _coded_cases(), _store_cases(), _loss_cases())
     return [*chain(*own, layer_cases(), decode_cases())]
 
 
@@ -58,40 +56,7 @@ def _paged_error(shape: tuple[list[int], tuple[int, int], int, int], dtype: torc
     return error_of(out, expected, dtype)
 
 
-# -- attention over keys before RoPE -----------------------------------------------------------------
-
-# batch, num_heads, num_kv_heads, num_slots, capacity, head_dim, rotary_dim
-_ROPE = [
-    (1, 2, 2, 1, 8, 64, 64),
-    (2, 9, 3, 137, 160, 64, 64),
-    (1, 8, 2, 71, 71, 80, 80),
-    (1, 3, 1, 40, 64, 80, 32),
-]
-
-
-def _rope_cases() -> Iterator[KernelCase]:
-    for dtype in (torch.float32, torch.bfloat16):
-        for shape in _ROPE:
-            for shared in (True, False):
-                name = f"{shape} {'one row of' if shared else 'all'} positions {dtype}"
-                error = partial(_rope_error, shape, shared, dtype)
-                yield KernelCase("rope_attention", name, TOLERANCES[dtype], error)
-
-
-def _rope_error(shape: tuple[int, ...], shared: bool, dtype: torch.dtype, device: torch.device) -> float:
-    batch, num_heads, num_kv_heads, num_slots, capacity, head_dim, rotary_dim = shape
-    generator = torch.Generator().manual_seed(sum(shape))
-    query = torch.randn(batch, num_heads, 1, head_dim, generator=generator).to(dtype)
-    keys, values = torch.randn(2, batch, num_kv_heads, capacity, head_dim, generator=generator).to(dtype)
-    angle = torch.arange(500)[:, None] * 100.0 ** -(torch.arange(rotary_dim // 2) / rotary_dim)
-    cos, sin = torch.cat((angle.cos(),) * 2, -1).to(dtype), signed_sine(torch.cat((angle.sin(),) * 2, -1)).to(dtype)
-    rows = (1, 1) if shared else (batch, num_kv_heads)
-    positions = torch.randint(0, 500, (*rows, num_slots), generator=generator, dtype=torch.int32)
-    keys, values = keys.to(device)[:, :, :num_slots], values.to(device)[:, :, :num_slots]
-    inputs = query.to(device), keys, values, positions.to(device), cos.to(device), sin.to(device)
-    with choosing("KERNELS_IMPL", "triton"):
-        out = rope_attention(*inputs, scale=head_dim**-0.5)
-    return error_of(out, rope_attention_ref(*inputs, scale=head_dim**-0.5), dtype)
+# -- attention over codes ----------------------------------------------------------------------------
 
 
 def _coded_cases() -> Iterator[KernelCase]:

@@ -94,9 +94,7 @@ def test_a_pot_keeps_what_is_expected_to_be_looked_at(monkeypatch: pytest.Monkey
         torch.testing.assert_close(kept[kept.isfinite()].view(best.shape).sort(descending=True).values, best)
 
 
-@pytest.mark.parametrize(
-    ("key_rotation", "kv_dtype"), [("on-read", "model"), ("half-cache", "model"), ("stored", "int8")]
-)
+@pytest.mark.parametrize(("key_rotation", "kv_dtype"), [("half-cache", "model"), ("stored", "int8")])
 def test_it_is_the_same_however_keys_are_kept(key_rotation: KeyRotation, kv_dtype: KvDtype) -> None:
     usual, other = read()[0].context, read(replace(POT, key_rotation=key_rotation, kv_dtype=kv_dtype))[0].context
     check_invariants(other.pot, other.tokens.num_tokens)
