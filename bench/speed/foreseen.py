@@ -70,7 +70,7 @@ class _Walk:
         self.slots, kept = len(plan.chat.prefix), pot.num_kept
         self.seconds = self._read(self.slots, 0)
         self.measuring = self._chunk(_NEED_TOKENS, is_distilled=False) if plan.must_measure(num_tokens) else 0.0
-        left = sum(stop - start for start, stop in plan.spans(num_tokens))
+        left = num_tokens
         capacity = plan.foreseen_shape(num_tokens).mean_capacity
         while left:
             room = capacity - self.slots - pot.reserve

@@ -47,7 +47,7 @@ def distill(
         rotate_keys: applies RoPE.
     """
     num_before = max(pot.by_layer(pot.num_cached))
-    budgets = layer_budgets(config, config.num_kept, num_protected, pot.shape)
+    budgets = layer_budgets(config, num_protected, pot.shape)
     novel_tokens: list[Tensor] = []
     # Layers that hold equally many slots are scored together: few large operations instead of many small ones.
     for layers, length, num_kept in _alike(pot, budgets):

@@ -92,9 +92,8 @@ def make_policy(config: PotConfig, seed: int) -> RetentionPolicy | None:
     return policy
 
 
-def layer_budgets(config: PotConfig, num_kept: int, num_protected: int, shape: PotShape) -> list[int]:
-    """Slots that each layer keeps, `num_kept` on average; layers of different sizes leave the same room."""
+def layer_budgets(config: PotConfig, num_protected: int, shape: PotShape) -> list[int]:
+    """Slots that each layer keeps, as many as the settings say on average; layers of different sizes leave one room."""
     if shape.capacities is not None:
-        share = num_kept / config.num_kept
-        return [max(round((slots - config.room) * share), num_protected + 1) for slots in shape.capacities]
-    return [num_kept] * shape.num_layers
+        return [max(slots - config.room, num_protected + 1) for slots in shape.capacities]
+    return [config.num_kept] * shape.num_layers

@@ -19,7 +19,6 @@ from ondevice.errors import ConfigError
 from ondevice.events import Event, PotDistilled, TokensChosen, TokensRead
 from ondevice.model.families.parts import ModelParts
 from ondevice.model.passes import Pass
-from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.distill import distill
 from ondevice.pot.novelty import Novelty, WordCounts
 from ondevice.pot.policies import make_policy, num_observed
@@ -332,7 +331,7 @@ def catalyst_ids(config: EngineConfig, slim_steps: Sequence[SlimLayer], encode: 
     is_pruned_by = bool(slim_steps) and observes not in ("last-token", "window")
     if not is_observed and not is_pruned_by:
         return []
-    ids: list[int] = encode(catalyst_prompt(pot))[0].tolist()
+    ids: list[int] = encode(pot.catalyst_prompt)[0].tolist()
     if len(ids) > pot.reserve:
         raise ConfigError(
             f"The catalyst prompt has {len(ids)} tokens, more than {{pot.reserve}} {pot.reserve}",

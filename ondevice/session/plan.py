@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from ondevice.config import EngineConfig, KvDtype, SlimConfig, SlimLayer, SlotShares, SpecConfig, TierConfig
-from ondevice.context import UNTIL_END, Context
+from ondevice.context import Context
 from ondevice.decode.combine import suited
 from ondevice.errors import PotError
 from ondevice.model.chat import ChatParts
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel
-from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PotShape
@@ -157,8 +156,7 @@ class Plan:
                 return self.shape(config.pot.capacity)
             by_need = saved if saved is not None and self._is_share(saved) else self._share(num_tokens)
             return self.shape(max(by_need), by_need)
-        self.require_length(num_tokens)
-        assert num_tokens is not None
+        num_tokens = self.require_length(num_tokens)
         chosen = most_chosen(num_tokens, config.spec)
         capacity = self.slots_needed(num_tokens)  # the speculator sees all of it in one stretch
         capacities = None
@@ -264,12 +262,9 @@ class Plan:
         """The speculator's own pot; 0 without one."""
         if self.speculator is None:
             return 0
-        pot = self.config.pot
-        capacity = pot.capacity
+        pot, capacity = self.config.pot, self.config.pot.capacity
         if pot.method.keeps_all:
-            self.require_length(num_tokens)
-            assert num_tokens is not None
-            capacity = len(self.chat.prefix) + num_tokens + pot.reserve
+            capacity = len(self.chat.prefix) + self.require_length(num_tokens) + pot.reserve
         return self.speculator.pot_shape(capacity, key_rotation=pot.key_rotation).nbytes(self.speculator.dtype)
 
     def tier_bytes(self, num_tokens: int | None = None) -> int:
@@ -278,25 +273,21 @@ class Plan:
             return 0
         return HostMemory.most_bytes_of(self.foreseen_shape(num_tokens), self.config.tier, self.hidden_size, num_tokens)
 
-    def spans(self, num_tokens: int | None) -> list[tuple[int, int]]:
-        """The stretches [start, stop) of the document that are to be read: all of it; `UNTIL_END` for a stream."""
-        return [(0, UNTIL_END if num_tokens is None else num_tokens)]
-
     def new_host(self, context: Context) -> HostMemory | None:
         """Host memory beside the pot of a context; None where the settings ask for none, or nothing could come back."""
         if not self.has_host:
             return None
         return HostMemory(context.pot, self.config.tier, self.decoder.dtype, self.hidden_size)
 
-    def require_length(self, num_tokens: int | None, where: str = "") -> None:
-        """Refuse a stream, `where` names it, where the policy needs to know its length; raises PotError."""
-        policy = self.config.pot.policy
-        if num_tokens is None and self.config.pot.method.keeps_all:
+    def require_length(self, num_tokens: int | None, where: str = "") -> int:
+        """The length of a document, that `where` names; raises PotError for a stream."""
+        if num_tokens is None:
             raise PotError(
-                f"Policy {policy!r} needs to know the document's length",
+                f"Policy {self.config.pot.policy!r} needs to know the document's length",
                 where=where,
                 fix="Save the stream to a file first, or use another policy.",
             )
+        return num_tokens
 
     @property
     def has_host(self) -> bool:
@@ -318,7 +309,7 @@ class Plan:
             self.speculator,
             replace(self.config.pot, context_reset="always"),
             self.config.spec,
-            prompt=self.decoder.ids(tokenizer.encode(catalyst_prompt(self.config.pot))[0]),
+            prompt=self.decoder.ids(tokenizer.encode(self.config.pot.catalyst_prompt)[0]),
             prefix=self.chat.prefix,
             eos_ids=tokenizer.eos_ids,
             seed=self.config.seed,

@@ -17,11 +17,10 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import TokensRecalled
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import PROMPT
-from ondevice.search.bm25 import BM25
+from ondevice.search.bm25 import BM25, names_beside
 from ondevice.search.outline import heading_at, section_called
 from ondevice.search.passages import Bounds, Passages, with_another
 from ondevice.search.places import NUMBERED, asks_for_whole, end_named, pages_named, section_named
-from ondevice.search.second_look import names_beside
 from ondevice.search.tables import Row, rows_named
 from ondevice.session.plan import Plan
 

@@ -213,7 +213,7 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
     )
     context, saved, counts = session.context, header.config, header.counts
     context.tokens = tokens = _tokens(header, arrays, context.loaded, context.decoder.parts.vocab_size)
-    context.spans = _spans(session, header.spans)
+    context.spans = _spans(tokens.num_tokens, header.spans)
     context.depths = Depths.restore(context.depths.num_layers, depths, context.num_positions)
     context.num_read, context.num_skipped, context.num_cycles = counts.num_read, counts.num_skipped, counts.num_cycles
     _check_counts(context)
@@ -260,10 +260,9 @@ def _tokens(header: PotHeader, arrays: dict[str, Tensor], loaded: LoadedModel, v
     return tokens
 
 
-def _spans(session: Session, saved: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
+def _spans(num_tokens: int, saved: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
     """Spans of the document that are still to be read; raises DamagedPot if that is no end of its plan."""
-    ((start, stop),) = session.plan.spans(session.context.tokens.num_tokens)
-    if len(saved) > 1 or any(not start <= first <= last == stop for first, last in saved):
+    if len(saved) > 1 or any(not 0 <= first <= last == num_tokens for first, last in saved):
         raise DamagedPot("its cursor is not in its document")
     return list(saved)
 

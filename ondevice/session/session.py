@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from ondevice.config import GenerationConfig
+from ondevice.context import UNTIL_END
 from ondevice.decode.answer import Known, answer, said
 from ondevice.decode.attended import attended, may_attend
 from ondevice.decode.combine import combine
@@ -100,11 +101,12 @@ class Session:
                 yield TextTokenized(done, about.num_pages, tokens.num_tokens, seconds)
         tokens.require_text()
         context, total = self.context, tokens.num_total
-        self.plan.require_length(total, about.name)
+        if self.plan.config.pot.method.keeps_all:
+            self.plan.require_length(total, about.name)
         if (plan := sized(self.plan, total)) is not self.plan:
             self._begin(plan)
             context = self.context
-        context.spans = self.plan.spans(total)
+        context.spans = [(0, UNTIL_END if total is None else total)]
         if not context.has_pot:
             measures = self.plan.must_measure(total) or self.plan.must_measure_keys
             self.clock.book("other")

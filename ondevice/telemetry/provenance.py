@@ -96,9 +96,7 @@ class Provenance:
         """
         settled, shares = self.tokens, self.counts / max(self.num_pairs, 1)
         if (layer is not None or head is not None) and self.origin.size:
-            layers = slice(None) if layer is None else slice(layer, layer + 1)
-            heads = slice(None) if head is None else slice(head, head + 1)
-            part = self.origin[layers, heads]
+            part = self.origin[_chosen(layer), _chosen(head)]
             settled, counts = np.unique(part[part >= 0], return_counts=True)
             shares = counts / (part.shape[0] * part.shape[1])
         first, last = np.searchsorted(settled, (start, stop))
@@ -113,9 +111,8 @@ class Provenance:
         """Settled tokens that novelty chose in the chosen heads, as in `held`; rising."""
         if layer is None and head is None:
             return self.novel
-        layers = slice(None) if layer is None else slice(layer, layer + 1)
-        heads = slice(None) if head is None else slice(head, head + 1)
-        chosen = self.origin[layers, heads][self.is_novel[layers, heads]]
+        part = _chosen(layer), _chosen(head)
+        chosen = self.origin[part][self.is_novel[part]]
         return np.unique(chosen[chosen >= 0])
 
     def is_pruned(self, start: int, stop: int, layer: int | None = None) -> npt.NDArray[np.bool_]:
@@ -205,6 +202,11 @@ def take_provenance(context: Context) -> Provenance:
         tokens=tokens.astype(np.int64),
         counts=counts.astype(np.int64),
     )
+
+
+def _chosen(index: int | None) -> slice:
+    """One layer or head; None: all of them."""
+    return slice(None) if index is None else slice(index, index + 1)
 
 
 def _slots(

@@ -34,7 +34,7 @@ class KeepsTheFirst:
         return torch.arange(self._counts[layer]) if layer < len(self._counts) else None
 
 
-@pytest.mark.parametrize("key_rotation", ["stored", "half-cache", "on-read"])
+@pytest.mark.parametrize("key_rotation", ["stored", "half-cache"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_read_on_is_as_if_it_had_never_been_dropped(family, key_rotation):
     """The end of a document dropped in two steps: what stayed has not missed it, so that nothing differs."""

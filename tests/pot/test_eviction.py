@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 from ondevice.kernels.attention import additive_mask, attention, observed_attention
 from ondevice.kernels.rope import rotate, rotate_half, rotate_with_half_, signed_sine
-from ondevice.kernels.rope_attention import rope_attention
 
 from ondevice.config import DECODE_POLICIES, PotConfig
 from ondevice.documents import Document
@@ -19,7 +18,7 @@ from ondevice.pot.undo import UndoLog
 from ondevice.session.engine import Engine
 from ondevice_bench.speed.equip.baselines import ShiftAppendCache
 from ondevice_bench.speed.equip.sides import plain_angles
-from ondevice_bench.speed.references import attention_mass_ref, attention_ref, rope_attention_ref
+from ondevice_bench.speed.references import attention_mass_ref, attention_ref
 from tests.builders.grids import KEY_ROTATIONS, first_of, slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_invariants
@@ -279,19 +278,14 @@ def test_in_place_attention_deviates_less_than_1e_9_from_shift_and_append_in_flo
 @pytest.mark.parametrize("rotary_dim", [24, 16])
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
 @pytest.mark.parametrize("shape", [(1, 9, 3, 1), (2, 4, 4, 137), (1, 8, 1, 600)])
-def test_rotating_while_reading_and_from_halves_equal_their_references(shape, dtype, bound, rotary_dim):
-    batch, num_heads, num_kv_heads, num_slots = shape
+def test_rotating_from_halves_equals_rotating(shape, dtype, bound, rotary_dim):
+    batch, _, num_kv_heads, num_slots = shape
     generator = torch.Generator().manual_seed(sum(shape))
-    query = torch.randn(batch, num_heads, 1, 24, generator=generator).to(dtype)
-    keys, values = torch.randn(2, batch, num_kv_heads, num_slots, 24, generator=generator).to(dtype)
+    keys = torch.randn(batch, num_kv_heads, num_slots, 24, generator=generator).to(dtype)
     angle = torch.arange(1000)[:, None] * 100.0 ** -(torch.arange(rotary_dim // 2) / rotary_dim)
     cos, sin = torch.cat((angle.cos(),) * 2, -1).to(dtype), signed_sine(torch.cat((angle.sin(),) * 2, -1)).to(dtype)
     for heads in (1, num_kv_heads):
         positions = torch.randint(0, 1000, (1, heads, num_slots), generator=generator, dtype=torch.int32)
-        out = rope_attention(query, keys, values, positions, cos, sin, scale=0.2, block_size=128)
-        expected = rope_attention_ref(query, keys, values, positions, cos, sin, scale=0.2)
-        assert out.dtype == dtype
-        torch.testing.assert_close(out.float(), expected.float(), atol=bound, rtol=bound)
         halves, workspace = rotate_half(keys, rotary_dim), torch.full_like(keys, 7.0)
         rotate_with_half_(workspace, keys, halves, cos[positions], sin[positions])
         torch.testing.assert_close(workspace, rotate(keys, cos[positions], sin[positions]), atol=bound, rtol=bound)

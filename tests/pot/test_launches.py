@@ -35,7 +35,7 @@ def _moves_all_layers_at_once(monkeypatch):
     monkeypatch.setattr(memory_pot, "_CPU_PIECE", memory_pot._GPU_PIECE)
 
 
-@pytest.mark.parametrize("key_rotation", ["stored", "half-cache", "on-read"])
+@pytest.mark.parametrize("key_rotation", ["stored", "half-cache"])
 @pytest.mark.parametrize("novelty", [0.0, 0.5])
 def test_a_distillation_launches_as_little_for_many_layers_as_for_few(novelty, key_rotation):
     few, many = (launches_of_a_distillation(n, novelty=novelty, key_rotation=key_rotation) for n in (2, 32))

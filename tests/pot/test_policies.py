@@ -31,10 +31,9 @@ def test_snapkv_keeps_its_window_and_spreads_attention_over_neighbours_in_the_do
 def test_layers_of_different_sizes_keep_what_leaves_the_same_room():
     config = PotConfig(capacity=100, num_kept=60, reserve=20)
     shape = PotShape(3, 1, 8, 140, capacities=(140, 60, 100))
-    assert layer_budgets(config, 60, 4, shape) == [100, 20, 60]
-    assert layer_budgets(config, 30, 4, shape) == [50, 10, 30]
-    assert layer_budgets(config, 30, 12, shape) == [50, 13, 30]
-    assert layer_budgets(PotConfig(), 1024, 4, PotShape(30, 1, 8, 2048)) == [1024] * 30
+    assert layer_budgets(config, 4, shape) == [100, 20, 60]
+    assert layer_budgets(config, 32, shape) == [100, 33, 60]
+    assert layer_budgets(PotConfig(capacity=2048), 4, PotShape(30, 1, 8, 2048)) == [1024] * 30
 
 
 def test_a_stream_is_read_within_the_pot():

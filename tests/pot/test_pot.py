@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from ondevice.kernels.rope import rotate, signed_sine
 
 from ondevice.config import POLICIES, PotConfig
+from ondevice.config.pot import PROMPTS
 from ondevice.errors import ConfigError
-from ondevice.pot.catalyst import PROMPTS, catalyst_prompt
 from ondevice.pot.depths import count_heads, tokens_per_layer
 from ondevice.pot.distill import distill
 from ondevice.pot.eviction import FixedOrder, LongAnswer, SinkRecent
@@ -321,9 +321,9 @@ def test_overwriting_takes_what_the_question_heeds_least():
 
 def test_catalyst_prompts_are_those_of_table_2():
     assert set(PROMPTS) == {"general", "question", "text"}
-    question = catalyst_prompt(config(catalyst="question", catalyst_text="Who wrote it? {text}"))
+    question = config(catalyst="question", catalyst_text="Who wrote it? {text}").catalyst_prompt
     assert question.endswith("Question: Who wrote it? {text}")
-    assert catalyst_prompt(config(catalyst="text", catalyst_text=" List the dates. ")).strip() == "List the dates."
+    assert config(catalyst="text", catalyst_text=" List the dates. ").catalyst_prompt.strip() == "List the dates."
 
 
 @pytest.mark.parametrize(

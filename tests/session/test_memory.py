@@ -82,7 +82,7 @@ def test_a_document_that_fits_is_kept_whole() -> None:
     "config",
     [
         GIVEN,
-        replace(GIVEN, memory=MB, pot=replace(POT, kv_dtype="int8", key_rotation="on-read")),
+        replace(GIVEN, memory=MB, pot=replace(POT, kv_dtype="int8")),
         replace(GIVEN, tier=TierConfig(0)),  # heads share by need
         replace(GIVEN, pot=replace(POT, slot_shares="by-head")),
     ],

@@ -86,7 +86,7 @@ def test_the_head_maximum_equals_the_reference(num_heads, num_kv_heads, num_quer
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("key_rotation", "model_name"), [("stored", "small"), ("half-cache", ""), ("on-read", "")])
+@pytest.mark.parametrize(("key_rotation", "model_name"), [("stored", "small"), ("half-cache", "")])
 def test_scores_are_the_attention_of_the_last_prompt_token_and_of_those_decoded_from_there(
     family, key_rotation, model_name
 ):
@@ -169,7 +169,7 @@ def test_the_best_chunks_and_the_first_are_chosen():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("key_rotation", ["stored", "half-cache", "on-read"])
+@pytest.mark.parametrize("key_rotation", ["stored", "half-cache"])
 def test_skipped_tokens_are_as_if_masked_and_keep_their_places(family, key_rotation):
     """A pass over some tokens of a stretch equals transformers with their original position ids (section 3.2.4)."""
     model = tiny_model(family)

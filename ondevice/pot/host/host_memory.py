@@ -50,6 +50,7 @@ class HostMemory:
         tier_bytes, hidden_bytes = self.budgets(pot.shape, config, hidden_size)
         self.tier = HostTier(pot.shape, tier_bytes, dtype=dtype, frame=pot.frame)
         self.hidden = HiddenTier(hidden_size, hidden_bytes) if hidden_size is not None else None
+        self._tiers = (self.tier,) if self.hidden is None else (self.tier, self.hidden)
         device = pot.positions.device
         self._pot = pot
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -86,12 +87,12 @@ class HostMemory:
     @property
     def nbytes(self) -> int:
         """Bytes that it takes now."""
-        return self.tier.nbytes + (0 if self.hidden is None else self.hidden.nbytes)
+        return sum(tier.nbytes for tier in self._tiers)
 
     @property
     def most_bytes(self) -> int:
         """Bytes that it may come to take."""
-        return self.tier.most_bytes + (0 if self.hidden is None else self.hidden.most_bytes)
+        return sum(tier.most_bytes for tier in self._tiers)
 
     def expect(self, num_tokens: int | None) -> None:
         """Say, once the prompt is in the pot, how long the document is; None: that is not known.
@@ -101,9 +102,8 @@ class HostMemory:
         """
         self.num_copied = list(self._pot.num_cached)
         if num_tokens is not None:
-            self.tier.expect(num_tokens)
-            if self.hidden is not None:
-                self.hidden.expect(num_tokens)
+            for tier in self._tiers:
+                tier.expect(num_tokens)
         # A pot of this size in the main memory has not written to its bytes yet, and is to have them.
         promised = self._pot.nbytes if self._pot.positions.device.type == "cpu" else 0
         usable = usable_bytes(free_memory_bytes() - promised)
@@ -142,7 +142,7 @@ class HostMemory:
         pending, self._pending = self._pending, []
         seconds = sum(future.result() for future in pending)
         waited = min(time.perf_counter() - began, seconds)
-        moved = self.tier.num_bytes_moved + (0 if self.hidden is None else self.hidden.num_bytes_moved)
+        moved = sum(tier.num_bytes_moved for tier in self._tiers)
         num_bytes, num_tokens = moved - self._bytes_told, self._num_tokens
         self._bytes_told, self._num_tokens = moved, 0
         return TokensOffloaded(num_tokens, num_bytes, seconds, waited)
