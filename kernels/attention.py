@@ -45,7 +45,7 @@ def attention(
     if mask is None and softcap is None and query.device.type == "cpu":
         if query.shape[2] > 1:
             return _causal_cpu(query, keys, values, scale, in_bfloat16)
-        if keys.shape[2] >= compiled_slots(is_helped=are_helping()) and uses_numba(query):
+        if keys.shape[2] >= (_MIN_SLOTS_HELPED if are_helping() else _MIN_SLOTS) and uses_numba(query):
             return _one_query_cpu(query, keys, values, scale)
     if mask is None and softcap is None and _has_flash(query):
         # The kernel knows which slots a query sees: no mask is laid out, and what it would hide is not computed.
@@ -75,11 +75,6 @@ def prepare_attention(num_heads: int, num_kv_heads: int, head_dim: int, *, in_bf
 
     decode_attention.prepare(num_heads // num_kv_heads, head_dim)
     causal_attention.prepare(head_dim, in_bfloat16=in_bfloat16)
-
-
-def compiled_slots(*, is_helped: bool) -> int:
-    """Slots from which one query on a CPU goes to the kernel that Numba compiles; with helper threads from fewer on."""
-    return _MIN_SLOTS_HELPED if is_helped else _MIN_SLOTS
 
 
 def observed_attention(

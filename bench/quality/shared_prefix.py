@@ -7,6 +7,7 @@ before the texts part. Results are those of separate readings, bit for bit, in a
 from __future__ import annotations
 
 from collections.abc import Generator
+from copy import deepcopy
 
 import numpy as np
 
@@ -85,4 +86,4 @@ def continue_from(session: Session, other: Session) -> None:
         decoder.parts.hidden_size,
         decoder.dtype,
     )
-    session.reader.words = other.reader.words.copy()
+    session.reader.words = deepcopy(other.reader.words)

@@ -164,25 +164,14 @@ class Helpers:
         self._num_started += 1
 
 
-_helpers: Helpers | None = None
-
-
+@cache
 def helpers() -> Helpers:
     """Those of this process."""
-    global _helpers
-    if _helpers is None:
-        _helpers = Helpers()
-    return _helpers
-
-
-def _forget() -> None:
-    """A process that was forked off has none of the threads."""
-    global _helpers
-    _helpers = None
+    return Helpers()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=helpers.cache_clear)  # a process that was forked off has none of the threads
 
 
 class _EntryPoints:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ondevice.documents.extract import HEARTBEAT_SECONDS
 from ondevice.documents.formats.reader import Request
 from ondevice.documents.worker.limits import Limits
 from ondevice.documents.worker.process import Worker
@@ -23,7 +24,6 @@ from ondevice.errors import DocumentError, DocumentTooComplex
 PICTURE_LIMITS = Limits(memory_bytes=1_000_000_000, cpu_seconds=20, wall_seconds=20.0)
 MEDIA_TYPE = "image/webp"
 _MOST_BYTES = 8_000_000  # of a picture
-_HEARTBEAT_SECONDS = 0.25
 _FEWEST_FOUND = 0.6  # of a passage's letters, else it counts as not found
 _FEWEST_LETTERS = 4  # of a line or word that is looked for by itself
 _SURE_LETTERS, _NEAR_LETTERS = 16, 400  # a shorter one must stand near to where it should
@@ -62,7 +62,7 @@ def draw_page(path: Path, number: int, password: str | None = None, limits: Limi
     with Worker(Request(str(path), password, draw=number), limits) as worker:
         while time.monotonic() < deadline:
             try:
-                message = worker.receive(_HEARTBEAT_SECONDS)
+                message = worker.receive(HEARTBEAT_SECONDS)
                 if message is not None:
                     return _picture(message, where)
             except EOFError as end:

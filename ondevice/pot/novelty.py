@@ -181,8 +181,3 @@ class WordCounts:
         if float(counts.min()) < 1 or total < counts.numel():
             raise DamagedPot("a word was counted less than never")
         self._counts, self._total = counts.clone(), float(total)
-
-    def copy(self) -> WordCounts:
-        other = WordCounts(0)
-        other._counts, other._total = self._counts.clone(), self._total
-        return other

@@ -6,6 +6,7 @@ The reader owns what is known of the tokens read since the last distillation; th
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
 
@@ -176,7 +177,7 @@ class Reader:
         self._clock.book("other")
         all_ids = context.decoder.ids(context.tokens.ids(part.start, part.stop))
         ids = all_ids if part.offsets is None else all_ids[:, part.offsets]
-        words = self.words.copy() if prunes else self.words  # a stopped pass does not count
+        words = deepcopy(self.words) if prunes else self.words  # a stopped pass does not count
         rarity = words.rarity(all_ids[0]) if prunes else None
         out = self._forward(part, ids, rarity, distills=distills, prunes=prunes)
         self.is_torn = True

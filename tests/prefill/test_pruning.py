@@ -1,5 +1,7 @@
 """SlimInfer's pruning: what it chooses, that it changes nothing where it keeps everything, and its account."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
@@ -308,7 +310,7 @@ def test_rarity_is_surprise_under_the_counts_of_the_document():
     words = WordCounts(4)
     rarity = words.rarity(torch.tensor([0, 0, 1]))
     np.testing.assert_allclose(rarity, -np.log(np.array([3, 3, 2]) / 7), rtol=1e-6)
-    other = words.copy()
+    other = deepcopy(words)
     assert torch.equal(other.rarity(torch.tensor([0])), words.rarity(torch.tensor([0])))
 
 
