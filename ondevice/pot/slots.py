@@ -52,7 +52,8 @@ class Slots:
 
     def of(self, layers: slice) -> list[Tensor]:
         """The buffers (num_layers, batch, num_kv_heads, capacity, ...) of some layers of one size."""
-        return [buffer for whole in self._whole(layers) for buffer in whole.unbind()]
+        group, storage = next(item for item in self._groups if layers.start < item[0].stop)
+        return [buffer for whole in storage for buffer in whole[:, within(layers, group)].unbind()]
 
     def clear_(self, layers: slice, start: int, end: int) -> None:
         """Write zeros into slots of some layers."""
@@ -64,11 +65,6 @@ class Slots:
         """Write what `names` says into slots of a layer; each part (batch, num_kv_heads, n, ...)."""
         for buffer, part in zip(self.layers[layer], parts, strict=False):
             replace_slots_(buffer, at, part)
-
-    def _whole(self, layers: slice) -> list[Tensor]:
-        """Storage (number, num_layers, batch, num_kv_heads, capacity, ...) of some layers of one size."""
-        group, storage = next(item for item in self._groups if layers.start < item[0].stop)
-        return [whole[:, layers.start - group.start : layers.stop - group.start] for whole in storage]
 
 
 class WideSlots(Slots):
@@ -104,10 +100,6 @@ class WideSlots(Slots):
     def values_at(self, layer: int, at: At) -> Tensor:
         """Values, as `keys_at`."""
         return self.values[layer][:, :, at]
-
-    def whole(self, layers: slice) -> Tensor:
-        """Storage (num_tensors, num_layers, batch, num_kv_heads, capacity, head_dim) of some layers of one size."""
-        return self._whole(layers)[0]
 
 
 class CodedSlots(Slots):
@@ -148,12 +140,6 @@ class CodedSlots(Slots):
         """Views of the first slots of a layer, as attention takes them."""
         parts = [part[:, :, :num_slots] for part in self.layers[layer]]
         return Coded(parts[0], parts[1], parts[2], parts[3], self._frame(layer))
-
-    def storage(self, layers: slice) -> tuple[Tensor, Tensor]:
-        """Codes (2, num_layers, batch, num_kv_heads, capacity, head_dim) of keys and values where both have 8 bits, and
-        scales (2, num_layers, batch, num_kv_heads, capacity), of some layers of one size."""
-        codes, scales = self._whole(layers)
-        return codes, scales
 
     def restore_frame_(self, state: Mapping[str, Tensor]) -> None:
         """Take over the frame, by its parts, of a pot that was saved; raises DamagedPot where it is none."""

@@ -43,7 +43,7 @@ def test_a_worker_does_not_outlive_its_parent(tmp_path: Path) -> None:
         "import sys, time; from pathlib import Path; from ondevice.documents.formats.reader import Request; "
         "from ondevice.documents.worker.limits import Limits; from ondevice.documents.worker.process import Worker; "
         f"worker = Worker(Request(path={str(pipe)!r}), Limits()); "
-        "print(worker.pid, flush=True); time.sleep(60)"
+        "print(worker._process.pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None

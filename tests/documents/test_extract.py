@@ -169,7 +169,7 @@ def test_the_worker_ends_when_memory_does_even_if_its_messages_wait(tmp_path, mo
     fake_worker(monkeypatch, "while True: send(type='page', text='x' * 100_000)")
     intake = Intake("a.pdf", 1, lambda: 20_000_000)
     with Worker(Request("a.pdf"), Limits(), intake.take) as worker:
-        psutil.Process(worker.pid).wait(10)
+        psutil.Process(worker._process.pid).wait(10)
         with pytest.raises(DocumentTooLarge):
             list(iter(lambda: worker.receive(1), None))
 
@@ -296,7 +296,7 @@ def test_password_and_tokens_are_not_to_be_seen(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "hidden-token")
     path = encrypt(make_pdf(tmp_path / "a.pdf", show("x")), tmp_path / "b.pdf", user="hidden-password")
     with Worker(Request(str(path), "hidden-password"), Limits()) as worker:
-        child = psutil.Process(worker.pid)
+        child = psutil.Process(worker._process.pid)
         assert "hidden" not in " ".join(child.cmdline())
         assert not any("hidden" in value for value in child.environ().values())
 

@@ -68,10 +68,6 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         self._pump.join()
         cast(IO[bytes], self._process.stdout).close()
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def receive(self, timeout: float) -> dict[str, Any] | None:
         """The next message; None after `timeout` seconds without one.
 

@@ -149,12 +149,6 @@ class HostTier:
         """Keys before RoPE of the places `at`, (num_kv_heads, n, head_dim) float32; (n,) int64 rising."""
         return self._framed(layer, self._around_frame(layer, at, device))
 
-    def keys_values(self, layer: int, at: At, device: Device = "cpu") -> Tensor:
-        """Keys before RoPE and values of the places `at`, (2, num_kv_heads, n, head_dim) in the model's type."""
-        read = [self._read(layer, at, names, torch.float32, device).movedim(0, 2) for names in self._vectors]
-        both = torch.cat(read)
-        return torch.stack((self._framed(layer, both[0]), both[1])).to(self._dtype)
-
     def parts(self, layer: int, at: At, device: Device = "cpu") -> list[Tensor]:
         """Contents of the pot's slots for the places `at`, each (num_kv_heads, n, ...): keys before RoPE and values
         in the model's type, or their codes and scales."""
