@@ -20,7 +20,6 @@ def attention_sharpness(
     scale: float,
     softcap: float | None = None,
     others: Tensor | None = None,
-    max_scores: int = _MAX_SCORES,
 ) -> tuple[Tensor, Tensor]:
     """Sharpness of the attention to each key, that of every head and query, squared and summed; and log-sum-exps.
 
@@ -32,7 +31,6 @@ def attention_sharpness(
         scale, softcap: as for `attention`.
         others: (batch, num_kv_heads, groups * n) float32, the log-sum-exp over further keys, which are not among
             `keys`; None: there are none.
-        max_scores: scores that are held at once, at least those of one query.
 
     Returns:
         Sharpness (batch, num_slots) float32, which sums to at most num_heads * n over the slots; and the log-sum-exp
@@ -40,7 +38,7 @@ def attention_sharpness(
     """
     sharpness, sums = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device), []
     first = 0
-    for scores, total, most in _exponentials(query, keys, scale, softcap, max_scores):
+    for scores, total, most in _exponentials(query, keys, scale, softcap):
         sums.append(total.log() + most)
         if others is not None:
             total = total + (others[:, :, first : first + total.shape[2]] - most).exp()
@@ -49,22 +47,20 @@ def attention_sharpness(
     return sharpness, torch.cat(sums, dim=2)
 
 
-def attention_sums(
-    query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = _MAX_SCORES
-) -> Tensor:
+def attention_sums(query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None) -> Tensor:
     """The log-sum-exp of `attention_sharpness` alone, (batch, num_kv_heads, groups * n) float32."""
-    parts = _exponentials(query, keys, scale, softcap, max_scores)
+    parts = _exponentials(query, keys, scale, softcap)
     return torch.cat([total.log() + most for _, total, most in parts], dim=2)
 
 
 def _exponentials(
-    query: Tensor, keys: Tensor, scale: float, softcap: float | None, max_scores: int
+    query: Tensor, keys: Tensor, scale: float, softcap: float | None
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Some queries after the other: exp(scores - most), their sum over the keys, and the largest score of each query.
 
     Shapes (batch, num_kv_heads, rows, num_slots) and twice (batch, num_kv_heads, rows), of float32 or wider.
     """
-    rows = max(max_scores // (keys.shape[0] * keys.shape[1] * keys.shape[2]), 1)
+    rows = max(_MAX_SCORES // (keys.shape[0] * keys.shape[1] * keys.shape[2]), 1)
     wide = torch.promote_types(query.dtype, torch.float32)
     for part in _fold(query, keys.shape[1]).split(rows, dim=2):
         scores = ((part * scale) @ keys.transpose(-1, -2)).to(wide)

@@ -24,6 +24,7 @@ from ondevice_bench.speed.references import (
 from tests.builders.grids import slow
 
 module = sys.modules["ondevice.kernels.attention"]  # the name in the package is the function
+sharpness_module = sys.modules["ondevice.kernels.attention_sharpness"]
 DTYPES = [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)]
 # batch, num_heads, num_kv_heads, num_queries, num_slots, head_dim
 SHAPES = [
@@ -75,23 +76,25 @@ def test_attention_equals_reference(shape, masked, softcap, dtype, tolerance):
 @pytest.mark.parametrize("softcap", [None, 2.5])
 @pytest.mark.parametrize("max_scores", [1, 2000, 1 << 24])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_attention_sharpness_equals_reference(shape, max_scores, softcap, dtype, tolerance):
+def test_attention_sharpness_equals_reference(monkeypatch, shape, max_scores, softcap, dtype, tolerance):
+    monkeypatch.setattr(sharpness_module, "_MAX_SCORES", max_scores)
     query, keys, _ = _inputs(shape, dtype)
-    sharpness, _ = attention_sharpness(query, keys, scale=shape[-1] ** -0.5, softcap=softcap, max_scores=max_scores)
+    sharpness, _ = attention_sharpness(query, keys, scale=shape[-1] ** -0.5, softcap=softcap)
     expected = attention_sharpness_ref(query, keys, scale=shape[-1] ** -0.5, softcap=softcap)
     torch.testing.assert_close(sharpness, expected, atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("max_scores", [1, 1 << 24])
-def test_sharpness_of_some_keys_count_the_attention_that_the_others_take_up(max_scores):
+def test_sharpness_of_some_keys_count_the_attention_that_the_others_take_up(monkeypatch, max_scores):
     query, keys = torch.randn(1, 6, 5, 16), torch.randn(1, 3, 40, 16)
     everything, _ = attention_sharpness(query, keys, scale=0.7)
-    _, others = attention_sharpness(query, keys[:, :, 25:], scale=0.7, max_scores=max_scores)
-    sharpness, sums = attention_sharpness(query, keys[:, :, :25], scale=0.7, others=others, max_scores=max_scores)
+    monkeypatch.setattr(sharpness_module, "_MAX_SCORES", max_scores)
+    _, others = attention_sharpness(query, keys[:, :, 25:], scale=0.7)
+    sharpness, sums = attention_sharpness(query, keys[:, :, :25], scale=0.7, others=others)
     torch.testing.assert_close(sharpness, everything[:, :25])
     folded = query.view(1, 3, 10, 16)
     torch.testing.assert_close(sums, (folded @ keys[:, :, :25].transpose(-1, -2) * 0.7).logsumexp(dim=-1))
-    torch.testing.assert_close(attention_sums(query, keys[:, :, :25], scale=0.7, max_scores=max_scores), sums)
+    torch.testing.assert_close(attention_sums(query, keys[:, :, :25], scale=0.7), sums)
 
 
 @pytest.mark.parametrize("softcap", [None, 2.5])
