@@ -55,7 +55,7 @@ class Run:
         self._mass, self._given, self._queries = list[Tensor](), list[Tensor](), list[Tensor]()
         self._dropped: list[DroppedStates] = []
         self._number = 0  # of the next layer among those that have slots
-        self._windows = dict[int, Window]()
+        self._sources, self._windows = parts.sources, dict[int, Window]()
         self._stored: dict[int, tuple[int, list[tuple[Tensor, Tensor]]]] = {}
 
     def through(self, input_ids: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ class Run:
             self._pot.append_(layer, part.keys, part.rotated_keys, part.values)
             for layer, part in enumerate(parts, number * self._per_layer)
         ]
-        if index in self._parts.sources:
+        if index in self._sources:
             self._stored[index] = number, stored
         return self._attend_parts(number, [part.rotated_query for part in parts], stored)
 

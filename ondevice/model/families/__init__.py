@@ -83,8 +83,13 @@ FAMILIES: dict[str, Family] = {
     "lfm3": Family(lfm3_layers, norm="embedding_norm"),
 }
 # Checkpoints that see pictures, too: their text model is loaded alone, of this family where they name none.
-_SEEING = {"qwen3_5": "qwen3_5_text", "gemma3": "gemma3_text", "mistral3": "mistral"}
-_SEEING |= {"gemma4": "gemma4_text", "gemma4_unified": "gemma4_unified_text"}
+_SEEING = {
+    "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_unified_text",
+    "mistral3": "mistral",
+    "qwen3_5": "qwen3_5_text",
+}
 
 
 def family_name(config: Any) -> str | None:
