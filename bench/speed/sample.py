@@ -14,12 +14,13 @@ from ondevice.kernels.packed import FORMATS, TILE_ROWS, Format, PackedRows, Pack
 from ondevice.kernels.projection import prepare_packed
 from torch import Tensor, nn
 
+from ondevice.model.families.gguf_fields import EMBEDDING, HEAD
 from ondevice.model.loading._transformers import empty_model
 from ondevice.model.loading.catalogue import find
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES
 from ondevice.model.loading.gguf_file import GgufFile, read_header
 from ondevice.model.loading.gguf_packed import smallest
-from ondevice.model.loading.gguf_weights import EMBEDDING, HEAD, names_in
+from ondevice.model.loading.gguf_weights import names_in
 from ondevice.model.loading.load import LoadedModel
 from ondevice.model.loading.stored import stored
 from ondevice.model.packed_modules import PackedLinear, replace_module

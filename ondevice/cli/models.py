@@ -13,9 +13,9 @@ from ondevice.cli.options import AsJson
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.terminal import err, errors_shown, out, print_json, say
 from ondevice.errors import ConfigError, ModelError
-from ondevice.model.loading.catalogue import CATALOGUE, CatalogueModel, find
 
 if TYPE_CHECKING:
+    from ondevice.model.loading.catalogue import CatalogueModel
     from ondevice.model.loading.recommend import Recommendation
 
 BEST = "auto"
@@ -24,6 +24,7 @@ BEST = "auto"
 def list_models(as_json: AsJson = False) -> None:
     """The models of the catalogue, and which of them are on this machine."""
     with errors_shown(as_json):
+        from ondevice.model.loading.catalogue import CATALOGUE
         from ondevice.model.loading.stored import choices, stored
 
         best, rows = choices(_suited())[0].model, []
@@ -92,6 +93,8 @@ def _suited() -> list[Recommendation]:
 
 
 def _row(name: str) -> CatalogueModel:
+    from ondevice.model.loading.catalogue import CATALOGUE, find
+
     if name == BEST:
         return _suited()[0].model
     row = find(name)

@@ -76,9 +76,11 @@ def project_heads(layer: AttentionLayer, normed: Tensor, cos: Tensor, sin: Tenso
     return Heads(query, rotated_query, keys, rotated_keys, values, gate)
 
 
-def finish(layer: AttentionLayer, hidden: Tensor, out: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+def finish(
+    layer: AttentionLayer, hidden: Tensor, out: Tensor, norm: RMSNorm, own: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Finish a layer after its attention: what it gives, (batch, n, hidden_size), and the `norm` of that."""
-    return feed_forward(layer, *after_attention(layer, hidden, out), norm)
+    return feed_forward(layer, *after_attention(layer, hidden, out), norm, own)
 
 
 def after_attention(layer: AttentionLayer, hidden: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,13 +93,18 @@ def after_mixing(layer: Layer, hidden: Tensor, out: Tensor) -> tuple[Tensor, Ten
     return add_norm_(out, hidden, layer.mlp_norm, layer.post_attention_norm)
 
 
-def feed_forward(layer: Layer, hidden: Tensor, normed: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
-    """Feed-forward network with its residual, of (batch, n, hidden_size) and that after the network's norm; and the
-    `norm` of what it gives."""
+def feed_forward(
+    layer: Layer, hidden: Tensor, normed: Tensor, norm: RMSNorm, own: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Feed-forward network with its residual and the layer's tail, of (batch, n, hidden_size) and that after the
+    network's norm; and the `norm` of what it gives. `own` are the tokens' embeddings for a tail."""
     size = tokens_at_once(hidden.shape[0] * layer.intermediate_size, hidden.dtype, hidden.device.type)
     pieces = [layer.down(gated(layer.gate_up(some), layer.activation)) for some in normed.split(size, dim=1)]
     out = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
-    return add_norm_(out, hidden, norm, layer.post_mlp_norm)
+    if layer.tail is None:
+        return add_norm_(out, hidden, norm, layer.post_mlp_norm)
+    hidden = layer.tail(hidden + (out if layer.post_mlp_norm is None else layer.post_mlp_norm(out)), own)
+    return hidden, norm(hidden)
 
 
 def tokens_at_once(intermediate_size: int, dtype: torch.dtype, device: str) -> int:

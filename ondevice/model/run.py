@@ -70,10 +70,7 @@ class Run:
         normed = parts.all_layers[0].input_norm(hidden)
         for index, layer in enumerate(parts.all_layers):
             self.stop_if_asked()
-            hidden, normed = self._layer(index, layer, hidden, normed)
-            if layer.tail is not None:
-                hidden = layer.tail(hidden, None if own is None else own[:, :, index])
-                normed = parts.norm_after(index)(hidden)
+            hidden, normed = self._layer(index, layer, hidden, normed, None if own is None else own[:, :, index])
         return normed
 
     def committed(self, hidden: Tensor, num_staying: int) -> Pass:
@@ -88,15 +85,17 @@ class Run:
         if self._options.is_stopped is not None and self._options.is_stopped():
             raise PassStopped
 
-    def _layer(self, index: int, layer: Layer, hidden: Tensor, normed: Tensor) -> tuple[Tensor, Tensor]:
+    def _layer(
+        self, index: int, layer: Layer, hidden: Tensor, normed: Tensor, own: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         norm = self._parts.norm_after(index)
         if isinstance(layer, SharingLayer) and layer.source in self._stored:
-            return finish(layer, hidden, self._attend_stored(layer, normed), norm)
+            return finish(layer, hidden, self._attend_stored(layer, normed), norm, own)
         if not has_slots(layer):
             assert isinstance(self._pot, MemoryPot)
             native, num_transient = self._pot.native, self._options.num_transient
             out = mix(layer, normed, native, index, num_transient, self._ropes[index], self._windows)
-            return feed_forward(layer, *after_mixing(layer, hidden, out), norm)
+            return feed_forward(layer, *after_mixing(layer, hidden, out), norm, own)
         number = self._number
         self._number += 1
         heads = self._project(number, layer, normed)
@@ -111,7 +110,7 @@ class Run:
                 self._drop(number, layer, hidden, out, survivors)
             hidden, out = hidden[:, survivors], out[:, :, survivors]
             self._angles.keep(survivors)
-        return finish(layer, hidden, out, norm)
+        return finish(layer, hidden, out, norm, own)
 
     def _project(self, number: int, layer: AttentionLayer, normed: Tensor) -> Heads:
         first = self._pot.next_position[number * self._per_layer]

@@ -8,6 +8,7 @@ that attention and logits are far from uniform, hence a wrong mask, position or 
 from __future__ import annotations
 
 import functools
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,10 @@ _CLASSES = {
     "lfm2": ("Lfm2Config", "Lfm2ForCausalLM"),
     "lfm3": ("Lfm3Config", "Lfm3ForCausalLM"),
 }
+_TWO_ROPES = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+    "full_attention": {"rope_type": "proportional", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5},
+}
 # Small caps and windows, so that short test inputs reach them.
 _FAMILY_FIELDS: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": None},
@@ -76,10 +81,7 @@ _FAMILY_FIELDS: dict[str, dict[str, Any]] = {
         "vocab_size_per_layer_input": 260,
         "use_double_wide_mlp": True,
         "final_logit_softcapping": 10.0,
-        "rope_parameters": {
-            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
-            "full_attention": {"rope_type": "proportional", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5},
-        },
+        "rope_parameters": _TWO_ROPES,
     },
     "gemma4_unified_text": {
         "sliding_window": 24,
@@ -88,10 +90,7 @@ _FAMILY_FIELDS: dict[str, dict[str, Any]] = {
         "attention_k_eq_v": True,
         "num_global_key_value_heads": 1,
         "global_head_dim": 32,
-        "rope_parameters": {
-            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
-            "full_attention": {"rope_type": "proportional", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5},
-        },
+        "rope_parameters": _TWO_ROPES,
     },
     "qwen3_5_text": {
         "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
@@ -116,10 +115,7 @@ _FAMILY_FIELDS: dict[str, dict[str, Any]] = {
         "layer_types": ["conv", "full_attention", "sliding_attention", "full_attention"],
         "num_hidden_layers": 4,
         "sliding_window": 24,
-        "rope_parameters": {
-            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
-            "full_attention": {"rope_type": "proportional", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5},
-        },
+        "rope_parameters": _TWO_ROPES,
     },
     "smollm3": {"no_rope_layer_interval": 2},
     "ministral3": {
@@ -174,7 +170,7 @@ def tiny_config(
         fields["head_dim"] = head_dim
     if family == "phi3":
         fields["original_max_position_embeddings"] = max_positions
-    fields |= _FAMILY_FIELDS.get(family, {}) | overrides
+    fields |= deepcopy(_FAMILY_FIELDS.get(family, {})) | overrides  # transformers may write into what it is given
     return getattr(transformers, _CLASSES[family][0])(**fields)
 
 

@@ -29,17 +29,16 @@ class AsStored:
 
     def is_unused(self, config: Any, name: str) -> bool:
         """True for a tensor of the file that no layer needs."""
-        layer = name.split(".")[1] if name.startswith("blk.") else "0"
         # Divisors of RoPE's frequencies are in the configuration, and some layers predict further tokens.
-        return name.startswith("rope_") or (layer.isdecimal() and int(layer) >= config.num_hidden_layers)
+        return name.startswith("rope_") or _layer_of(name) >= config.num_hidden_layers
 
 
 class Gemma4Stored(AsStored):
     """Gemma 4: the file has keys of layers that take those of others."""
 
     def is_unused(self, config: Any, name: str) -> bool:
-        shared = [f"blk.{layer}." for layer, mode in enumerate(config.kv_sharing_modes) if mode == "reuse"]
-        is_shared = name.startswith(tuple(shared)) and name.split(".")[2] in _KEYS
+        first_shared = config.num_hidden_layers - config.num_kv_shared_layers
+        is_shared = _layer_of(name) >= first_shared and name.split(".")[2] in _KEYS
         return is_shared or super().is_unused(config, name)
 
 
@@ -91,6 +90,13 @@ class Qwen35Stored(CentredStored):
         if name.endswith("linear_attn.norm.weight"):
             return stored
         return (-stored).log() if name.endswith("A_log") else super().numbers(name, stored)
+
+
+def _layer_of(name: str) -> int:
+    """The layer of a tensor of a file; -1 where it is of none."""
+    first, _, rest = name.partition(".")
+    layer = rest.partition(".")[0]
+    return int(layer) if first == "blk" and layer.isdecimal() else -1
 
 
 def _turns(config: Any, size: int) -> Tensor:

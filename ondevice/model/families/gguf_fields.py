@@ -10,8 +10,22 @@ from typing import Any
 
 from ondevice.model.families.common import as_written
 
+EMBEDDING, HEAD, OWN_EMBEDDING = "token_embd.weight", "output.weight", "per_layer_token_embd.weight"
 Metadata = Mapping[str, Any]
 Shapes = Mapping[str, tuple[int, ...]]
+
+
+def fields_of_all(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
+    """Those that every family has under the same names."""
+    return {
+        "vocab_size": shapes[EMBEDDING][0],
+        "hidden_size": metadata["embedding_length"],
+        "num_hidden_layers": metadata["block_count"],
+        "num_attention_heads": metadata["attention.head_count"],
+        "max_position_embeddings": metadata["context_length"],
+        "rms_norm_eps": as_written(metadata["attention.layer_norm_rms_epsilon"]),
+        "tie_word_embeddings": HEAD not in shapes,
+    }
 
 
 def ministral3_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
@@ -23,7 +37,7 @@ def ministral3_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
     if metadata.get("expert_count") or metadata.get("rope.scaling.type") != "yarn":
         raise ValueError("it is no dense Ministral 3 with YaRN")
     factor = metadata["rope.scaling.yarn_log_multiplier"]
-    return _shared(metadata, shapes) | {
+    return fields_of_all(metadata, shapes) | {
         "intermediate_size": metadata["feed_forward_length"],
         "num_key_value_heads": metadata["attention.head_count_kv"],
         "head_dim": metadata["attention.key_length"],
@@ -53,7 +67,7 @@ def gemma4_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
     first_full, size = windows.index(False), metadata.get("embedding_length_per_layer_input", 0)
     kv_heads, wide = _each(metadata["attention.head_count_kv"], depth), _each(metadata["feed_forward_length"], depth)
     divisors = metadata["rope_freqs"]
-    return _shared(metadata, shapes) | {
+    return fields_of_all(metadata, shapes) | {
         "intermediate_size": wide[0],
         "use_double_wide_mlp": wide[-1] > wide[0],
         "num_key_value_heads": kv_heads[windows.index(True)],
@@ -63,7 +77,7 @@ def gemma4_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
         "head_dim": metadata["attention.key_length_swa"],
         "global_head_dim": metadata["attention.key_length"],
         "hidden_size_per_layer_input": size,
-        "vocab_size_per_layer_input": shapes["per_layer_token_embd.weight"][0] if size else 0,
+        "vocab_size_per_layer_input": shapes[OWN_EMBEDDING][0] if size else 0,
         "sliding_window": metadata["attention.sliding_window"],
         "layer_types": ["sliding_attention" if window else "full_attention" for window in windows],
         "final_logit_softcapping": metadata.get("final_logit_softcapping"),
@@ -76,18 +90,6 @@ def gemma4_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
             },
         },
         "pad_token_id": metadata.get("tokenizer.ggml.padding_token_id"),
-    }
-
-
-def _shared(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
-    return {
-        "vocab_size": shapes["token_embd.weight"][0],
-        "hidden_size": metadata["embedding_length"],
-        "num_hidden_layers": metadata["block_count"],
-        "num_attention_heads": metadata["attention.head_count"],
-        "max_position_embeddings": metadata["context_length"],
-        "rms_norm_eps": as_written(metadata["attention.layer_norm_rms_epsilon"]),
-        "tie_word_embeddings": "output.weight" not in shapes,
     }
 
 

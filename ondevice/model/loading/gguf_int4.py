@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from ondevice.kernels.int4 import int4_bytes, suits_int4
+from ondevice.model.families.gguf_fields import EMBEDDING, HEAD, OWN_EMBEDDING
 from ondevice.model.loading.gguf_blocks import INT4_TYPES, int4_rows
 from ondevice.model.loading.gguf_file import GgufFile, GgufTensor
-from ondevice.model.loading.gguf_weights import EMBEDDINGS, HEAD, LM_HEAD, DenseStore, StoredMatrix
+from ondevice.model.loading.gguf_weights import LM_HEAD, DenseStore, StoredMatrix
 from ondevice.model.packed_modules import PackedLinear
 
 _DTYPE = torch.bfloat16
@@ -36,5 +37,5 @@ def int4_gguf_bytes(gguf: GgufFile) -> int:
 
 
 def _is_int4(tensor: GgufTensor) -> bool:
-    is_product = len(tensor.shape) == 2 and tensor.name not in (*EMBEDDINGS, HEAD)
+    is_product = len(tensor.shape) == 2 and tensor.name not in (EMBEDDING, OWN_EMBEDDING, HEAD)
     return is_product and tensor.kind in INT4_TYPES and suits_int4(tensor.shape[0], tensor.shape[1])

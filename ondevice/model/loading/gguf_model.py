@@ -17,14 +17,14 @@ import torch
 
 from ondevice.errors import ModelError
 from ondevice.model.families import FAMILIES, gguf_families, named
-from ondevice.model.families.common import as_written
+from ondevice.model.families.gguf_fields import fields_of_all
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES
 from ondevice.model.loading.gguf_file import GgufFile, read_header
 from ondevice.model.loading.gguf_int4 import int4_gguf_bytes
 from ondevice.model.loading.gguf_packed import PackedStore, packed_bytes
 from ondevice.model.loading.gguf_tokenizer import TOKENS, GgufTokenizer, is_known
-from ondevice.model.loading.gguf_weights import EMBEDDING, DenseStore, fill, numbers_of
+from ondevice.model.loading.gguf_weights import DenseStore, fill, numbers_of
 from ondevice.model.loading.kept_tiles import Kept, keep_tiles, kept, kept_header
 from ondevice.model.loading.progress import Progress
 from ondevice.model.loading.skeleton import skeleton
@@ -133,34 +133,31 @@ def _is_plain(gguf: GgufFile) -> bool:
 
 def config_of(gguf: GgufFile) -> SimpleNamespace:
     """The fields of transformers' configuration, of a file for which `_is_plain` holds."""
-    fields, family = gguf.metadata, gguf.metadata["general.architecture"]
-
-    def field(name: str, default: Any = None) -> Any:
-        return fields.get(f"{family}.{name}", default)
-
-    num_heads, hidden_size = field("attention.head_count"), field("embedding_length")
-    shapes = {tensor.name: tensor.shape for tensor in gguf.tensors}
-    config = SimpleNamespace(
-        **named(family),
-        vocab_size=shapes[EMBEDDING][0],
-        hidden_size=hidden_size,
-        intermediate_size=field("feed_forward_length"),
-        num_hidden_layers=field("block_count"),
-        num_attention_heads=num_heads,
-        num_key_value_heads=field("attention.head_count_kv", num_heads),
-        head_dim=field("attention.key_length", hidden_size // num_heads),
-        max_position_embeddings=field("context_length"),
-        rms_norm_eps=as_written(field("attention.layer_norm_rms_epsilon")),
-        rope_parameters={"rope_type": "default", "rope_theta": float(field("rope.freq_base", 10_000.0))},
-        hidden_act="silu",
-        tie_word_embeddings=False,  # the head is packed, the embedding stays in the file
-        attention_bias="blk.0.attn_q.bias" in shapes,
-        bos_token_id=fields.get("tokenizer.ggml.bos_token_id"),
-        eos_token_id=fields.get("tokenizer.ggml.eos_token_id"),
-        pad_token_id=fields.get("tokenizer.ggml.padding_token_id"),
-    )
+    family, (own, shapes) = gguf.metadata["general.architecture"], _own_of(gguf)
+    found = fields_of_all(own, shapes)
+    num_heads = found["num_attention_heads"]
+    found |= {
+        "intermediate_size": own["feed_forward_length"],
+        "num_key_value_heads": own.get("attention.head_count_kv", num_heads),
+        "head_dim": own.get("attention.key_length", found["hidden_size"] // num_heads),
+        "rope_parameters": {"rope_type": "default", "rope_theta": float(own.get("rope.freq_base", 10_000.0))},
+        "hidden_act": "silu",
+        "tie_word_embeddings": False,  # the head is packed, the embedding stays in the file
+        "attention_bias": "blk.0.attn_q.bias" in shapes,
+        "bos_token_id": own.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": own.get("tokenizer.ggml.eos_token_id"),
+        "pad_token_id": own.get("tokenizer.ggml.padding_token_id"),
+    }
+    config = SimpleNamespace(**named(family), **found)
     FAMILIES[family].complete(config, {})
     return config
+
+
+def _own_of(gguf: GgufFile) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+    """Metadata without the name of the family, and the shapes of the tensors."""
+    prefix = f"{gguf.metadata['general.architecture']}."
+    own = {key.removeprefix(prefix): value for key, value in gguf.metadata.items()}
+    return own, {tensor.name: tensor.shape for tensor in gguf.tensors}
 
 
 def _about(
@@ -185,15 +182,13 @@ def _about(
 
 def _config(path: Path, summary: GgufSummary) -> Any:
     """The model's configuration; raises what transformers does, or ValueError where metadata say what nobody reads."""
-    family = FAMILIES[summary.family]
-    own = {key.removeprefix(f"{family.gguf}."): value for key, value in summary.header.metadata.items()}
+    family, (own, shapes) = FAMILIES[summary.family], _own_of(summary.header)
     own |= {
         tensor.name.removesuffix(".weight"): numbers_of(path, tensor).tolist()
         for tensor in summary.header.tensors
         if tensor.name.startswith("rope_")
     }
     if family.fields is not None:
-        shapes = {tensor.name: tensor.shape for tensor in summary.header.tensors}
         return transformers.AutoConfig.for_model(summary.family, **family.fields(own, shapes))
     config = transformers.AutoConfig.from_pretrained(**_where(path))
     family.complete(config, own)

@@ -17,9 +17,10 @@ from ondevice.kernels.packed import TILE_ROWS, PackedWeight, joined
 from ondevice.kernels.projection import prepare_packed
 from ondevice.kernels.rounding import GROUP_SIZE, quantize
 from ondevice.model.families.common import attention_sizes
+from ondevice.model.families.gguf_fields import EMBEDDING, HEAD, OWN_EMBEDDING
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, pack_rows
 from ondevice.model.loading.gguf_file import GgufFile, GgufTensor
-from ondevice.model.loading.gguf_weights import EMBEDDING, EMBEDDINGS, HEAD, DenseStore, StoredMatrix
+from ondevice.model.loading.gguf_weights import DenseStore, StoredMatrix
 from ondevice.model.loading.kept_tiles import Kept
 from ondevice.model.packed_modules import PackedEmbedding, PackedLinear
 
@@ -61,9 +62,9 @@ class PackedStore(DenseStore):
 def packed_bytes(gguf: GgufFile) -> int:
     """Memory that `PackedStore` takes for a file: rows of an embedding stay there."""
     tensors = {tensor.name: tensor for tensor in gguf.tensors}
-    for name in EMBEDDINGS:
-        if name != EMBEDDING or HEAD in tensors:
-            tensors.pop(name, None)
+    tensors.pop(OWN_EMBEDDING, None)
+    if HEAD in tensors:
+        tensors.pop(EMBEDDING, None)
     growth = {kind: _growth(kind) for kind in {tensor.kind for tensor in tensors.values()} & BLOCK_TYPES.keys()}
     return int(sum(_num_bytes(tensor, growth) for tensor in tensors.values()))
 

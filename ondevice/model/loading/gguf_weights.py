@@ -17,13 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from ondevice.model.families.as_stored import AsStored
+from ondevice.model.families.gguf_fields import EMBEDDING, HEAD
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, ROWS_AT_ONCE, dequantize_rows
 from ondevice.model.loading.gguf_file import GgufFile, GgufTensor
 from ondevice.model.loading.progress import Progress
 from ondevice.model.packed_modules import replace_module, set_weights, stored_parts
 
-EMBEDDING, HEAD = "token_embd.weight", "output.weight"
-EMBEDDINGS = (EMBEDDING, "per_layer_token_embd.weight")
 LM_HEAD = "lm_head"
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
 
