@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from ondevice.kernels.attention import attention
+from ondevice.kernels.attention import additive_mask, attention
 from ondevice.kernels.backend import uses_numba, uses_triton
 from ondevice.kernels.codes import Coded
 from ondevice.kernels.rope import rotate, rows_of
@@ -42,19 +42,37 @@ def coded_attention(
     Returns:
         The output, shape and dtype of `query`, and the blocks that were read, (batch, num_kv_heads) int32.
     """
+    if ends_early(query, cos.shape[-1]):
+        # Imported here: Numba is not there on every machine.
+        from ondevice.kernels.cpu.decode_attention import Reading, attend_coded
+
+        return attend_coded(query, coded, positions, cos, sin, Reading(scale, block_size, order, termination))
+    num_used = torch.full((1,), coded.keys.shape[2], dtype=torch.int32, device=query.device)
+    out = used_coded_attention(query, coded, positions, cos, sin, num_used, scale=scale)
+    num_blocks = -(-coded.keys.shape[2] // block_size)
+    blocks_read = torch.full(coded.keys.shape[:2], num_blocks, dtype=torch.int32, device=query.device)
+    return out, blocks_read
+
+
+def used_coded_attention(
+    query: Tensor, coded: Coded, positions: Tensor, cos: Tensor, sin: Tensor, num_used: Tensor, *, scale: float
+) -> Tensor:
+    """Attention of one token over the first slots. The host need not know how many, so that a CUDA graph can hold the
+    call.
+
+    Args:
+        query, coded, positions, cos, sin, scale: as for `coded_attention`.
+        num_used: (1,) int32 on the device, the slots there are.
+
+    Returns:
+        Shape and dtype of `query`.
+    """
     if uses_triton(query):
         # Imported here: Triton is not there on every machine.
         from ondevice.kernels.triton.coded_attention import widen_and_attend
 
-        out = widen_and_attend(query, coded, positions, cos, sin, scale)
-    elif ends_early(query, cos.shape[-1]):
-        from ondevice.kernels.cpu.decode_attention import Reading, attend_coded
-
-        return attend_coded(query, coded, positions, cos, sin, Reading(scale, block_size, order, termination))
-    else:
-        wide = torch.promote_types(query.dtype, torch.float32)
-        keys = rotate(coded.wide_keys(wide), rows_of(cos, positions).to(wide), rows_of(sin, positions).to(wide))
-        out = attention(query.to(wide), keys, coded.wide_values(wide), scale=scale).to(query.dtype)
-    num_blocks = -(-coded.keys.shape[2] // block_size)
-    blocks_read = torch.full(coded.keys.shape[:2], num_blocks, dtype=torch.int32, device=query.device)
-    return out, blocks_read
+        return widen_and_attend(query, coded, positions, cos, sin, num_used, scale=scale)
+    wide = torch.promote_types(query.dtype, torch.float32)
+    keys = rotate(coded.wide_keys(wide), rows_of(cos, positions).to(wide), rows_of(sin, positions).to(wide))
+    mask = additive_mask(torch.arange(keys.shape[2], device=query.device) < num_used, wide)[None, None, None]
+    return attention(query.to(wide), keys, coded.wide_values(wide), scale=scale, mask=mask).to(query.dtype)

@@ -4,6 +4,7 @@ The half-split layout of the Hugging Face checkpoints: dimension i turns togethe
 """
 
 import torch
+from ondevice.kernels.backend import uses_triton
 from torch import Tensor
 
 
@@ -19,6 +20,11 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         A new tensor with the shape and dtype of `x`.
     """
     rotary_dim = cos.shape[-1]
+    if x.dim() == 4 and cos.dim() == 2 and uses_triton(x):
+        # Imported here: Triton is not there on every machine.
+        from ondevice.kernels.triton.rope import turn
+
+        return turn(x, cos, sin)
     if rotary_dim < x.shape[-1]:
         turned = rotate(x[..., :rotary_dim], cos, sin)
         return torch.cat((turned, x[..., rotary_dim:]), dim=-1)

@@ -3,7 +3,9 @@
 The host need not know where the token goes, so that a CUDA graph can hold the call.
 """
 
+import torch
 from ondevice.kernels.backend import uses_triton
+from ondevice.kernels.codes import Coded, around, encode
 from ondevice.kernels.rope import rotate
 from torch import Tensor
 
@@ -39,8 +41,40 @@ def store_token_(
 
         return store(query_keys, new_values, cos, sin, slot, position, keys, values, rotated)
     num_kv_heads = keys.shape[1]
-    turned = rotate(query_keys, cos.index_select(0, position), sin.index_select(0, position))
+    turned = _turned(query_keys, cos, sin, position)
     query, new_rotated = turned.split((turned.shape[1] - num_kv_heads, num_kv_heads), dim=1)
     for buffer, new in ((keys, query_keys[:, -num_kv_heads:]), (values, new_values), (rotated, new_rotated)):
         buffer.index_copy_(2, slot.long(), new)
     return query
+
+
+def store_codes_(
+    query_keys: Tensor, new_values: Tensor, cos: Tensor, sin: Tensor, slot: Tensor, position: Tensor, coded: Coded
+) -> Tensor:
+    """Do the same where keys and values are quantised: they are rounded on their way.
+
+    Args:
+        query_keys, new_values, cos, sin, slot, position: as for `store_token_`.
+        coded: all slots of the layer, batch 1, changed in place.
+
+    Returns:
+        (1, num_heads, 1, head_dim), dtype of `query_keys`.
+    """
+    if uses_triton(query_keys):
+        # Imported here: Triton is not there on every machine.
+        from ondevice.kernels.triton.store_codes import store_codes
+
+        return store_codes(query_keys, new_values, cos, sin, slot, position, coded)
+    num_kv_heads = new_values.shape[1]
+    query, new_keys = query_keys.split((query_keys.shape[1] - num_kv_heads, num_kv_heads), dim=1)
+    for new, codes, scales in (
+        (around(new_keys, coded.frame), coded.keys, coded.key_scales),
+        (new_values, coded.values, coded.value_scales),
+    ):
+        for buffer, part in zip((codes, scales), encode(new, 8 if codes.dtype == torch.int8 else 4), strict=True):
+            buffer.index_copy_(2, slot.long(), part)
+    return _turned(query, cos, sin, position)
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, position: Tensor) -> Tensor:
+    return rotate(x, cos.index_select(0, position), sin.index_select(0, position))

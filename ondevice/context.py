@@ -112,12 +112,12 @@ class Context:
         """True if it has a document."""
         return self._tokens is not None
 
-    def settle(self, clock: StageClock, stage: Stage = "other") -> list[Event]:
-        """Wait for the copies into host memory; the event that reports them, if anything was copied.
+    def settle(self, clock: StageClock, stage: Stage = "other", *, lets_move: bool = False) -> list[Event]:
+        """Wait for the copies into host memory, or until slots may move; the event that reports them, if any was made.
 
         What the clock has not booked yet goes to `stage`, but for the waiting, which that event reports.
         """
-        offloaded = None if self.host is None else self.host.settle()
+        offloaded = None if self.host is None else self.host.settle(lets_move=lets_move)
         clock.book(stage, apart=0.0 if offloaded is None else offloaded.waited_seconds)
         return [] if offloaded is None else [offloaded]
 

@@ -9,13 +9,24 @@ import triton
 import triton.language as tl
 from ondevice.kernels.codes import Coded
 from ondevice.kernels.quantize import num_groups
-from ondevice.kernels.triton.shared import add_tile, load_query
+from ondevice.kernels.triton.decode_attention import split
+from ondevice.kernels.triton.shared import add_tile, load_query, store_part
 from ondevice.kernels.triton.tiles import tile_sizes
 from torch import Tensor
 
 
-def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor, sin: Tensor, scale: float) -> Tensor:
-    """Launch the kernel; shapes as for `coded_attention`."""
+def widen_and_attend(
+    query: Tensor,
+    coded: Coded,
+    positions: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    num_used: Tensor,
+    *,
+    scale: float,
+    num_splits: int | None = None,
+) -> Tensor:
+    """Launch the kernels; shapes as for `used_coded_attention`, `num_splits` as for `split`."""
     batch, num_heads, _, head_dim = query.shape
     num_kv_heads, num_slots = coded.keys.shape[1:3]
     groups, codes, scales = num_groups(head_dim), (coded.keys, coded.values), (coded.key_scales, coded.value_scales)
@@ -26,8 +37,9 @@ def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor
     cos, sin, query = cos.contiguous(), sin.contiguous(), query.contiguous()
     positions = positions.expand(batch, num_kv_heads, num_slots)
     assert positions.stride(2) == 1 or num_slots == 1
-    out = torch.empty_like(query)
-    coded_attention_kernel[(batch, num_kv_heads)](
+    sizes = tile_sizes(num_heads // num_kv_heads, head_dim, query.dtype)
+    splits = split(query, num_kv_heads, -(-num_slots // sizes["TILE"]), num_splits)
+    coded_attention_kernel[(splits.num, num_kv_heads, batch)](
         query,
         *codes,
         *scales,
@@ -36,18 +48,20 @@ def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor
         positions,
         cos,
         sin,
-        out,
+        splits.out,
+        splits.partial,
+        splits.statistics,
+        num_used,
         scale,
-        num_slots,
-        num_kv_heads,
         *(stride for part in (*codes, *scales, positions) for stride in part.stride()[:2]),
         ROTARY_DIM=cos.shape[-1],
         GROUP_SIZE=head_dim // groups,
         KEY_BITS=bits[0],
         VALUE_BITS=bits[1],
-        **tile_sizes(num_heads // num_kv_heads, head_dim, query.dtype),
+        SPLITS=splits.num,
+        **sizes,
     )
-    return out
+    return splits.merged(num_kv_heads)
 
 
 @triton.jit
@@ -92,9 +106,10 @@ def coded_attention_kernel(  # type: ignore[no-untyped-def]
     cos_ptr,
     sin_ptr,
     out_ptr,
+    partial_ptr,
+    statistic_ptr,
+    length_ptr,
     scale,
-    num_slots,
-    num_kv_heads,
     key_batch_stride,
     key_head_stride,
     value_batch_stride,
@@ -109,6 +124,7 @@ def coded_attention_kernel(  # type: ignore[no-untyped-def]
     GROUP_SIZE: tl.constexpr,
     KEY_BITS: tl.constexpr,
     VALUE_BITS: tl.constexpr,
+    SPLITS: tl.constexpr,
     GROUPS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     PADDED_GROUPS: tl.constexpr,
@@ -116,9 +132,12 @@ def coded_attention_kernel(  # type: ignore[no-untyped-def]
     TILE: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
 ):
-    """out = softmax(scale * q RoPE(K)^T) V for the query heads of one KV head, in tiles of slots."""
-    row = tl.program_id(0)
+    """out = softmax(scale * q RoPE(K)^T) V for the query heads of one KV head, in tiles of slots; part p of P reads the
+    tiles p, p + P, ..."""
+    part = tl.program_id(0)
     kv_head = tl.program_id(1)
+    row = tl.program_id(2)
+    num_slots = tl.load(length_ptr)
     dim = tl.arange(0, PADDED_DIM)
     tile = tl.arange(0, TILE)
     # RoPE adds to each dimension its partner half a rotation away; after ROTARY_DIM nothing turns.
@@ -128,7 +147,7 @@ def coded_attention_kernel(  # type: ignore[no-untyped-def]
     partner = tl.where(dim < half, dim + half, dim - half)
 
     query, query_offs, query_mask = load_query(
-        query_ptr, row, kv_head, num_kv_heads, GROUPS, HEAD_DIM, PADDED_GROUPS, PADDED_DIM, IN_FLOAT32
+        query_ptr, row, kv_head, tl.num_programs(1), GROUPS, HEAD_DIM, PADDED_GROUPS, PADDED_DIM, IN_FLOAT32
     )
 
     frame = kv_head * HEAD_DIM
@@ -147,7 +166,7 @@ def coded_attention_kernel(  # type: ignore[no-untyped-def]
     maximum = tl.full([PADDED_GROUPS], float("-inf"), dtype=tl.float32)
     total = tl.zeros([PADDED_GROUPS], dtype=tl.float32)
     out = tl.zeros([PADDED_GROUPS, PADDED_DIM], dtype=tl.float32)
-    for start in range(0, num_slots, TILE):
+    for start in range(part * TILE, num_slots, SPLITS * TILE):
         slot = start + tile
         mask = slot < num_slots
         keys = _widened(first_key, key_scales, slot, mask, dim, is_there, KEY_BITS, GROUP_SIZE, HEAD_DIM)
@@ -162,4 +181,18 @@ def coded_attention_kernel(  # type: ignore[no-untyped-def]
         sin = tl.load(sin_ptr + angle, mask=turn_mask, other=0.0).to(tl.float32)
         keys, values = (keys * cos + partners * sin).to(query.dtype), values.to(query.dtype)
         maximum, total, out = add_tile(query, keys, values, mask[None, :], scale, maximum, total, out)
-    tl.store(out_ptr + query_offs, (out / total[:, None]).to(out_ptr.dtype.element_ty), mask=query_mask)
+    place = (row * tl.num_programs(1) + kv_head) * SPLITS + part
+    store_part(
+        maximum,
+        total,
+        out,
+        place,
+        query_offs,
+        query_mask,
+        out_ptr,
+        partial_ptr,
+        statistic_ptr,
+        SPLITS,
+        GROUPS,
+        HEAD_DIM,
+    )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from ondevice.kernels.triton.shared import add_tile, load_query
+from ondevice.kernels.triton.shared import add_tile, load_query, store_part
 
 
 @triton.jit
@@ -24,33 +24,31 @@ def read_kernel(  # type: ignore[no-untyped-def]
     slot_stride,
     SPLITS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
-    ROWS: tl.constexpr,
-    PADDED_ROWS: tl.constexpr,
+    GROUPS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
+    PADDED_GROUPS: tl.constexpr,
     PADDED_DIM: tl.constexpr,
     TILE: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
 ):
-    """out = softmax(scale * q K^T) V for the rows (query heads) of one KV head, in blocks of slots.
+    """out = softmax(scale * q K^T) V for the query heads of one KV head, in blocks of slots.
 
     Split s of S reads the blocks s, s + S, ... from the last one on.
     """
     split = tl.program_id(0)
     kv_head = tl.program_id(1)
     batch = tl.program_id(2)
-    place = batch * tl.num_programs(1) + kv_head
     num_slots = tl.load(length_ptr)
     num_steps = (num_slots + BLOCK_SIZE - 1) // BLOCK_SIZE
-    rows = tl.arange(0, PADDED_ROWS)
     dim = tl.arange(0, PADDED_DIM)
-    query, row_offs, row_mask = load_query(
-        query_ptr, batch, kv_head, tl.num_programs(1), ROWS, HEAD_DIM, PADDED_ROWS, PADDED_DIM, IN_FLOAT32
+    query, query_offs, query_mask = load_query(
+        query_ptr, batch, kv_head, tl.num_programs(1), GROUPS, HEAD_DIM, PADDED_GROUPS, PADDED_DIM, IN_FLOAT32
     )
     first = batch.to(tl.int64) * batch_stride + kv_head.to(tl.int64) * head_stride
 
-    maximum = tl.full([PADDED_ROWS], float("-inf"), dtype=tl.float32)
-    total = tl.zeros([PADDED_ROWS], dtype=tl.float32)
-    out = tl.zeros([PADDED_ROWS, PADDED_DIM], dtype=tl.float32)
+    maximum = tl.full([PADDED_GROUPS], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([PADDED_GROUPS], dtype=tl.float32)
+    out = tl.zeros([PADDED_GROUPS, PADDED_DIM], dtype=tl.float32)
     num_read = (num_steps - split + SPLITS - 1) // SPLITS
     # One loop over all tiles, which the compiler can read ahead in.
     num_tiles: tl.constexpr = (BLOCK_SIZE + TILE - 1) // TILE
@@ -68,14 +66,21 @@ def read_kernel(  # type: ignore[no-untyped-def]
             keys = keys.to(tl.float32)
             values = values.to(tl.float32)
         maximum, total, out = add_tile(query, keys, values, mask[None, :], scale, maximum, total, out)
-    if SPLITS == 1:
-        out = out / tl.where(total > 0, total, 1.0)[:, None]
-        tl.store(out_ptr + row_offs, out.to(out_ptr.dtype.element_ty), mask=row_mask)
-    else:
-        part_rows = (place * SPLITS + split) * ROWS + rows
-        tl.store(statistic_ptr + part_rows * 2, maximum, mask=rows < ROWS)
-        tl.store(statistic_ptr + part_rows * 2 + 1, total, mask=rows < ROWS)
-        tl.store(partial_ptr + part_rows[:, None] * HEAD_DIM + dim[None, :], out, mask=row_mask)
+    place = (batch * tl.num_programs(1) + kv_head) * SPLITS + split
+    store_part(
+        maximum,
+        total,
+        out,
+        place,
+        query_offs,
+        query_mask,
+        out_ptr,
+        partial_ptr,
+        statistic_ptr,
+        SPLITS,
+        GROUPS,
+        HEAD_DIM,
+    )
 
 
 @triton.jit

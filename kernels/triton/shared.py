@@ -9,6 +9,20 @@ import triton.language as tl
 
 
 @triton.jit
+def turned(x_ptr, cos_ptr, sin_ptr, dim, HEAD_DIM: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One vector before and after RoPE; its numbers `dim`, of which those beyond HEAD_DIM are 0."""
+    mask = dim < HEAD_DIM
+    x = tl.load(x_ptr + dim, mask=mask, other=0.0)
+    partner = (dim + HEAD_DIM // 2) % HEAD_DIM
+    swapped = tl.load(x_ptr + partner, mask=mask, other=0.0).to(tl.float32)
+    cos = tl.load(cos_ptr + dim, mask=mask, other=0.0).to(tl.float32)
+    sin = tl.load(sin_ptr + dim, mask=mask, other=0.0).to(tl.float32)
+    # The first product is rounded as in `rotate`, so that keys rotated later come out the same.
+    first = (x.to(tl.float32) * cos).to(x.dtype).to(tl.float32)
+    return x, (first + swapped * sin).to(x.dtype)
+
+
+@triton.jit
 def load_query(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
     query_ptr,
     row,
@@ -48,3 +62,32 @@ def add_tile(query, keys, values, visible, scale, maximum, total, out):  # type:
     total = total * rescale + tl.sum(weights, axis=1)
     out = out * rescale[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
     return new_maximum, total, out
+
+
+@triton.jit
+def store_part(  # type: ignore[no-untyped-def]
+    maximum,
+    total,
+    out,
+    place,
+    query_offs,
+    query_mask,
+    out_ptr,
+    partial_ptr,
+    statistic_ptr,
+    SPLITS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+):
+    """Write what an online softmax has come to: the output, or of one of several splits, at `place` among all, what
+    `merge_kernel` takes."""
+    if SPLITS == 1:
+        out = out / tl.where(total > 0, total, 1.0)[:, None]
+        tl.store(out_ptr + query_offs, out.to(out_ptr.dtype.element_ty), mask=query_mask)
+    else:
+        group = tl.arange(0, out.shape[0])
+        row = place * GROUPS + group
+        tl.store(statistic_ptr + row * 2, maximum, mask=group < GROUPS)
+        tl.store(statistic_ptr + row * 2 + 1, total, mask=group < GROUPS)
+        dim = tl.arange(0, out.shape[1])
+        tl.store(partial_ptr + row[:, None] * HEAD_DIM + dim[None, :], out, mask=query_mask)

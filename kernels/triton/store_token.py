@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from ondevice.kernels.triton.shared import turned
 from ondevice.kernels.triton.tiles import power_of_two
 from torch import Tensor
 
@@ -85,21 +86,14 @@ def store_token_kernel(  # type: ignore[no-untyped-def]  # the arguments have th
     # 64 bits: large storage has more numbers than 32 bits count.
     slot = tl.load(slot_ptr).to(tl.int64)
     if head < NUM_HEADS + NUM_KV_HEADS:
-        x = tl.load(query_key_ptr + head * head_stride + dim, mask=mask, other=0.0)
-        partner = (dim + HEAD_DIM // 2) % HEAD_DIM
-        swapped = tl.load(query_key_ptr + head * head_stride + partner, mask=mask, other=0.0).to(tl.float32)
         angle = tl.load(position_ptr).to(tl.int64) * angle_stride
-        cos = tl.load(cos_ptr + angle + dim, mask=mask, other=0.0).to(tl.float32)
-        sin = tl.load(sin_ptr + angle + dim, mask=mask, other=0.0).to(tl.float32)
-        # The first product is rounded as in `rotate`, so that keys rotated later come out the same.
-        first = (x.to(tl.float32) * cos).to(x.dtype).to(tl.float32)
-        turned = (first + swapped * sin).to(x.dtype)
+        x, after = turned(query_key_ptr + head * head_stride, cos_ptr + angle, sin_ptr + angle, dim, HEAD_DIM)
         if head < NUM_HEADS:
-            tl.store(out_ptr + head * HEAD_DIM + dim, turned, mask=mask)
+            tl.store(out_ptr + head * HEAD_DIM + dim, after, mask=mask)
         else:
             at = (head - NUM_HEADS).to(tl.int64) * pot_head_stride + slot * pot_slot_stride + dim
             tl.store(key_ptr + at, x, mask=mask)
-            tl.store(rotated_ptr + at, turned, mask=mask)
+            tl.store(rotated_ptr + at, after, mask=mask)
     else:
         kv_head = head - NUM_HEADS - NUM_KV_HEADS
         new = tl.load(new_value_ptr + kv_head * new_value_stride + dim, mask=mask, other=0.0)

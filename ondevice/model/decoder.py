@@ -255,4 +255,4 @@ class Decoder:
 def _suits_graph(pot: MemoryPot, options: Options) -> bool:
     """True if a token of an answer goes into a slot that all heads share, and attends to all."""
     is_answer = isinstance(options.origin, int) and options.origin == PROMPT and not options.num_transient
-    return is_answer and options.attention is None and bool(pot.rotated) and not isinstance(pot.victims, list)
+    return is_answer and options.attention is None and not isinstance(pot.victims, list)

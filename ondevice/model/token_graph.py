@@ -1,38 +1,42 @@
-"""One token through the layers on a GPU as a CUDA graph: one launch instead of several hundred.
+"""One token through the layers on a GPU as CUDA graphs: a few launches instead of several hundred.
 
-A graph holds the addresses of what it reads and writes, and repeats what it recorded. So the token, its slot, its
-position and how many slots there are lie in memory of the device; the graph itself moves them on by one, and the host
-writes them again only where something else has happened in between.
+A graph holds some layers, so that the GPU begins with the first ones while the host launches the others. It has the
+addresses of what it reads and writes, and repeats what it recorded. So the token, its slot, its position and how many
+slots there are lie in memory of the device; the graphs themselves move them on by one, and the host writes them again
+only where something else has happened in between.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
+from ondevice.kernels.coded_attention import used_coded_attention
 from ondevice.kernels.decode_attention import used_attention
-from ondevice.kernels.store_token import store_token_
+from ondevice.kernels.store_token import store_codes_, store_token_
 from ondevice.model.families.parts import ModelParts
 from ondevice.model.layer import finish, heads
 from ondevice.model.rotary import Rotary
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PROMPT, UNKNOWN
 
+_LAYERS = 4  # of a graph: what the GPU does meanwhile is longer than a launch
 _Places = list[tuple[int, int, int]]  # slot, position and number of used slots with the token, of each layer
 
 
 @dataclass(slots=True)
 class _Recorded:
-    """A graph over one pot; it keeps nothing of the pot alive.
+    """Graphs over one pot, one after the other; they keep nothing of the pot alive.
 
     Attributes:
         ids: (1, 1) int64, the token.
         places: (num_layers, 3) int32, as `known`.
         known: what `places` holds.
-        angles: cosines and sines (num_positions, head_dim); the graph has their addresses.
+        angles: cosines and sines (num_positions, head_dim); the graphs have their addresses.
         out: (1, 1, hidden_size) after the final norm.
     """
 
@@ -40,7 +44,7 @@ class _Recorded:
     places: Tensor
     angles: tuple[Tensor, Tensor]
     known: _Places = field(default_factory=list)
-    graph: torch.cuda.CUDAGraph | None = None
+    graphs: list[torch.cuda.CUDAGraph] = field(default_factory=list)
     out: Tensor | None = None
 
 
@@ -73,20 +77,20 @@ class TokenGraph:
         held.ids.copy_(input_ids)
         if held.known != places:
             held.places.copy_(torch.tensor(places, dtype=torch.int32))
-        if self._records and held.graph is None:
+        if self._records and not held.graphs:
             self._record(held, pot)
             held.places.copy_(torch.tensor(places, dtype=torch.int32))
-        if held.graph is not None:
-            held.graph.replay()
-        else:
-            held.out = self._step(held, pot)
+        for graph in held.graphs:
+            graph.replay()
+        if not self._records:
+            *_, held.out = self._step(held, pot)
         held.known = [(slot + 1, position + 1, used + 1) for slot, position, used in places]
         pot.count_()
         assert held.out is not None
         return held.out.clone()
 
     def _held(self, pot: MemoryPot, last_position: int) -> _Recorded:
-        """The graph recorded for this pot, unless its angles do not reach so far."""
+        """The graphs recorded for this pot, unless their angles do not reach so far."""
         held = self._recorded.get(pot)
         if held is None or held.angles[0].shape[0] <= last_position:
             device = pot.positions.device
@@ -99,21 +103,31 @@ class TokenGraph:
 
     def _record(self, held: _Recorded, pot: MemoryPot) -> None:
         """Run the step once, for what is compiled or laid out with a first call, and record it."""
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(pot.positions.device)
+        stream, memory = torch.cuda.Stream(pot.positions.device), torch.cuda.graph_pool_handle()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self._step(held, pot)
-            # Other threads copy evicted tokens meanwhile, which is theirs to do.
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                held.out = self._step(held, pot)
-            finally:
-                graph.capture_end()
+            for _ in self._step(held, pot):
+                pass
+            step, graphs = self._step(held, pot), list[torch.cuda.CUDAGraph]()
+            for _ in range(0, len(self._parts.layers), _LAYERS):
+                graphs.append(torch.cuda.CUDAGraph())
+                # Other threads copy evicted tokens meanwhile, which is theirs to do.
+                graphs[-1].capture_begin(memory, capture_error_mode="thread_local")
+                try:
+                    held.out = next(step)
+                finally:
+                    graphs[-1].capture_end()
         torch.cuda.current_stream().wait_stream(stream)
-        held.graph = graph
+        held.graphs = graphs
 
-    def _step(self, held: _Recorded, pot: MemoryPot) -> Tensor:
+    def _step(self, held: _Recorded, pot: MemoryPot) -> Iterator[Tensor]:
+        """States after every few layers; the last ones are those after the final norm."""
         parts, (cos, sin) = self._parts, held.angles
+        slots, positions, _ = held.places.view(-1, 3, 1, 1, 1).expand(-1, -1, 1, pot.shape.num_kv_heads, 1).unbind(1)
+        slots = slots.long()
+        pot.positions.scatter_(3, slots, positions)
+        pot.origin.scatter_(3, slots, PROMPT)
+        pot.novelty.scatter_(3, slots, UNKNOWN)
         hidden = parts.embed(held.ids)
         normed = parts.layers[0].input_norm(hidden)
         for index, layer in enumerate(parts.layers):
@@ -124,18 +138,22 @@ class TokenGraph:
                 strict=True,
             ):
                 slot, position, num_used = held.places[number].split(1)
-                stored = pot.keys[number], pot.values[number], pot.rotated[number]
-                query = store_token_(query_keys, values, cos, sin, slot, position, *stored)
-                outs.append(used_attention(query, stored[2], stored[1], num_used, scale=parts.scale))
+                if pot.is_coded:
+                    coded = pot.coded(number, pot.capacities[number])
+                    query = store_codes_(query_keys, values, cos, sin, slot, position, coded)
+                    seen = pot.positions[number, :, :, : pot.capacities[number]]
+                    outs.append(used_coded_attention(query, coded, seen, cos, sin, num_used, scale=parts.scale))
+                else:
+                    stored = pot.keys[number], pot.values[number], pot.rotated[number]
+                    query = store_token_(query_keys, values, cos, sin, slot, position, *stored)
+                    outs.append(used_attention(query, stored[2], stored[1], num_used, scale=parts.scale))
             out = outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)
             hidden, normed = finish(layer, hidden, out, parts.norm_after(index))
-        slots, positions, _ = held.places.view(-1, 3, 1, 1, 1).expand(-1, -1, 1, pot.shape.num_kv_heads, 1).unbind(1)
-        slots = slots.long()
-        pot.positions.scatter_(3, slots, positions)
-        pot.origin.scatter_(3, slots, PROMPT)
-        pot.novelty.scatter_(3, slots, UNKNOWN)
-        held.places.add_(1)
-        return normed
+            is_last = index + 1 == len(parts.layers)
+            if is_last:
+                held.places.add_(1)
+            if is_last or (index + 1) % _LAYERS == 0:
+                yield normed
 
     def _split(self, query_keys: Tensor, values: Tensor, pot_layers_per_layer: int) -> list[tuple[Tensor, Tensor]]:
         """Queries with keys, and values, of the KV heads of each part."""

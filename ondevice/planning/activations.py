@@ -66,7 +66,7 @@ def activations(plan: Plan, device: str, num_tokens: int | None = None) -> Activ
 class _Pass:
     def __init__(self, plan: Plan, device: str, num_tokens: int | None) -> None:
         self._plan, self._device, self._parts = plan, device, plan.decoder.parts
-        self._itemsize = plan.decoder.dtype.itemsize
+        self._itemsize, self._num_tokens = plan.decoder.dtype.itemsize, num_tokens
         config = plan.config
         self._shape = shape = plan.foreseen_shape(num_tokens)
         capacities = shape.capacities or (shape.capacity,) * shape.num_layers
@@ -87,6 +87,8 @@ class _Pass:
         waiting = 0
         if config.pot.needs_novelty:
             waiting = self._chunk * parts.hidden_size * self._itemsize  # states, until the chunk is distilled
+        if self._device != "cpu" and plan.tier_bytes(self._num_tokens):  # taken out of the pot, on its way to the host
+            waiting += 2 * self._chunk * len(parts.layers) * parts.num_kv_heads * parts.head_dim * self._itemsize
         if not self._is_distilled:
             return waiting + largest
         mass = _FLOAT * self._all_slots

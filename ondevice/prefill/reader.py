@@ -279,7 +279,7 @@ class Reader:
         novelty_seconds = self._clock.book("novelty")
         if context.host is not None:
             context.host.begin()  # what was not known to be evicted while it was read
-        offloaded = context.settle(self._clock)  # slots move now
+        offloaded = context.settle(self._clock, lets_move=True)
         if self._scores is not None:
             mass = self._scores(context, queries)
         result = distill(

@@ -13,13 +13,13 @@ from tests.builders.models import tiny_model
 SUITED = ("llama", "mistral", "qwen2", "qwen3", "phi3")
 
 
-def pair(family, capacity=64, capacities=None):
+def pair(family, capacity=64, capacities=None, kv_dtype="model"):
     """A decoder that takes every step as a graph would, one that takes none, and a filled pot of each."""
     model = tiny_model(family)
     ids = torch.randint(0, 260, (1, 60), generator=torch.Generator().manual_seed(0))
     decoders = Decoder(model, has_fast_step=False), Decoder(model, has_fast_step=False)
     decoders[0]._token_graph = TokenGraph(decoders[0].parts, decoders[0]._rotary, records=False)
-    pots = [decoder.new_pot(capacity, capacities=capacities) for decoder in decoders]
+    pots = [one.allocate(one.pot_shape(capacity, capacities=capacities, kv_dtype=kv_dtype)) for one in decoders]
     for decoder, pot in zip(decoders, pots, strict=True):
         decoder.forward(ids[:, :20], pot)
     return decoders, pots, ids
@@ -32,9 +32,9 @@ def assert_same(pots):
     assert pots[0].next_position == pots[1].next_position
 
 
-def step_both(decoders, pots, token):
+def step_both(decoders, pots, token, atol=1e-5):
     outs = [decoder.forward(token.view(1, 1), pot).hidden_states for decoder, pot in zip(decoders, pots, strict=True)]
-    torch.testing.assert_close(outs[0], outs[1], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(outs[0], outs[1], rtol=1e-4, atol=atol)
     return outs[0]
 
 
@@ -47,6 +47,23 @@ def test_it_does_what_the_layers_do(family):
         step_both(decoders, pots, token)
     assert_same(pots)
     assert [buffer.data_ptr() for buffer in pots[0].buffers()] == pointers
+
+
+@pytest.mark.parametrize("kv_dtype", ["int8", "k8v4", "int4"])
+@pytest.mark.parametrize("capacities", [None, (64, 40, 30, 50, 64, 33)])
+def test_it_does_so_where_keys_and_values_are_quantised(kv_dtype, capacities):
+    """What lies between two steps may be rounded to either of them."""
+    decoders, pots, ids = pair("qwen3", capacities=capacities, kv_dtype=kv_dtype)
+    for number, token in enumerate(ids[0, 20:28]):
+        for pot in pots:
+            pot.victims = slice(4, 5) if number == 7 else None
+        step_both(decoders, pots, token, atol=2e-3)
+    for one, other in zip(pots[0].provenance(), pots[1].provenance(), strict=True):
+        assert torch.equal(one, other)
+    for layer, used in enumerate(pots[0].num_cached):
+        for part in ("keys_at", "values_at"):
+            one, other = (getattr(pot.slots, part)(layer, slice(0, used)) for pot in pots)
+            assert (one - other).norm() < 1e-2 * other.norm()
 
 
 def test_what_it_gives_back_is_not_overwritten_by_the_next_token():

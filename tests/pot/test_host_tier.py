@@ -17,7 +17,7 @@ from ondevice.errors import PotError
 from ondevice.events import AnswerFinished, AnswerToken, TokensRecalled
 from ondevice.model.decoder import Decoder
 from ondevice.pot.host import host_memory, kv_tier
-from ondevice.pot.host.kv_tier import HostTier
+from ondevice.pot.host.kv_tier import HostTier, taken_from
 from ondevice.pot.host.retrieve import rank_blocks
 from ondevice.pot.host.swapping import Moved, bring_back
 from ondevice.pot.saved_state import Extent
@@ -209,7 +209,7 @@ def test_tokens_that_come_back_lie_at_their_place_in_the_document():
     pot, ids = _full_pot(decoder, 44, 60, frame)
     whole, _ = _full_pot(decoder, 44, 60, frame)
     tier = HostTier(pot.shape, 10**6, dtype=torch.float32, frame=frame)
-    tier.offload_from(pot, slice(0, 3), slice(4, 44))
+    tier.take_over(taken_from(pot, slice(0, 3), slice(4, 44)))
     # Every head keeps its prompt and 12 tokens of its own.
     heads = torch.stack([torch.randperm(40, generator=torch.Generator().manual_seed(i))[:12] + 4 for i in range(2)])
     index = torch.cat((torch.arange(4).expand(2, -1), heads), dim=1)

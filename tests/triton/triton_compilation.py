@@ -15,6 +15,8 @@ from ondevice.kernels.triton import (
     gated,
     int4,
     logsumexp,
+    rope,
+    store_codes,
     store_token,
 )
 from ondevice.kernels.triton.tiles import power_of_two
@@ -54,13 +56,13 @@ def compile_for(capability, kernel, types, constants, num_warps=4, num_stages=3)
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
 
 
-def sizes_of(name, rows="GROUPS"):
+def sizes_of(name):
     head_dim, padded_dim, groups, padded_groups, tile, dtype = SIZES[name]
     return dtype, {
         "HEAD_DIM": head_dim,
         "PADDED_DIM": padded_dim,
-        rows: groups,
-        f"PADDED_{rows}": padded_groups,
+        "GROUPS": groups,
+        "PADDED_GROUPS": padded_groups,
         "TILE": tile,
         "IN_FLOAT32": dtype == "fp32",
     }
@@ -101,8 +103,10 @@ def test_coded_attention(capability, name, bits):
         "*fp32",
         "*i32",
         *[f"*{dtype}"] * 3,
+        *["*fp32"] * 2,
+        "*i32",
         "fp32",
-        *["i32"] * 12,
+        *["i32"] * 10,
     ]
     kernel, head_dim = coded_attention.coded_attention_kernel, sizes["HEAD_DIM"]
     own = {
@@ -110,8 +114,34 @@ def test_coded_attention(capability, name, bits):
         "GROUP_SIZE": head_dim // num_groups(head_dim),
         "KEY_BITS": bits[0],
         "VALUE_BITS": bits[1],
+        "SPLITS": 16,
     }
     assert fits(capability, compile_for(capability, kernel, types, {**sizes, **own}))
+
+
+@pytest.mark.parametrize(("capability", "name"), sizes_for())
+@pytest.mark.parametrize("bits", [(8, 8), (8, 4), (4, 4)])
+def test_store_codes(capability, name, bits):
+    dtype, sizes = sizes_of(name)
+    kinds = {8: ("*i8", "*fp32"), 4: ("*u8", "*fp16")}
+    (keys, key_scales), (values, value_scales) = (kinds[one] for one in bits)
+    types = [f"*{dtype}"] * 4 + ["*i32"] * 2 + [keys, values, key_scales, value_scales] + ["*fp32"] * 2
+    types += [f"*{dtype}"] + ["i32"] * 7
+    head_dim, padded_dim = sizes["HEAD_DIM"], sizes["PADDED_DIM"]
+    groups = num_groups(head_dim)
+    constants = {"NUM_HEADS": 32, "NUM_KV_HEADS": 8, "KEY_BITS": bits[0], "VALUE_BITS": bits[1]}
+    constants |= {"HALF_GROUPS": groups // 2, "GROUP_SIZE": head_dim // groups, "HEAD_DIM": head_dim}
+    constants |= {"PADDED_DIM": padded_dim, "PADDED_GROUPS": power_of_two(groups // 2)}
+    constants |= {"PADDED_SIZE": power_of_two(head_dim // groups)}
+    assert fits(capability, compile_for(capability, store_codes.store_codes_kernel, types, constants, num_warps=1))
+
+
+@pytest.mark.parametrize(("capability", "name"), sizes_for())
+def test_rope(capability, name):
+    dtype, sizes = sizes_of(name)
+    types = [f"*{dtype}"] * 4 + ["i32"] * 7
+    constants = {"ROTARY_DIM": sizes["HEAD_DIM"], "HEAD_DIM": sizes["HEAD_DIM"], "PADDED_DIM": sizes["PADDED_DIM"]}
+    assert fits(capability, compile_for(capability, rope.rope_kernel, types, {**constants, "BLOCK": 16}))
 
 
 @pytest.mark.parametrize(("capability", "name"), sizes_for())
@@ -156,7 +186,7 @@ def test_logsumexp(capability, dtype):
 
 
 def compile_read(capability, name, splits, block_size=64):
-    dtype, sizes = sizes_of(name, "ROWS")
+    dtype, sizes = sizes_of(name)
     types = [f"*{dtype}"] * 4 + ["*fp32", "*fp32", "*i32", "fp32"] + ["i32"] * 3
     constants = {**sizes, "SPLITS": splits, "BLOCK_SIZE": block_size}
     return compile_for(capability, decode_kernels.read_kernel, types, constants, 4, 2)

@@ -109,6 +109,7 @@ def _run_all(parts: Sequence[str], result: Result, path: Path | None, seconds: f
     """One part after the other, each in processes of its own; what they wrote is put together after each."""
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
+        os.environ.setdefault("ONDEVICE_CACHE", folder)  # where caches lie otherwise needs a package of its own
         for name in parts:
             left = min((PARTS | MODEL)[name].seconds, end - time.monotonic())
             print(f"\n{name} ({max(left, 0):.0f} s at most)", flush=True)

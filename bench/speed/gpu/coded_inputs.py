@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import torch
-from ondevice.kernels.coded_attention import coded_attention
 from ondevice.kernels.codes import Coded, Frame, around, encode
 from ondevice.kernels.rope import signed_sine
 from torch import Tensor
 
-from ondevice_bench.speed.choosing import choosing
 from ondevice_bench.speed.references import coded_attention_ref
 
 # batch, num_heads, num_kv_heads, num_slots, capacity, head_dim, rotary_dim
@@ -51,15 +49,21 @@ def coded_inputs(
 
 
 def coded_outputs(
-    shape: tuple[int, ...], bits: tuple[int, int], dtype: torch.dtype, device: torch.device
+    shape: tuple[int, ...], bits: tuple[int, int], dtype: torch.dtype, device: torch.device, num_splits: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Outputs of the Triton kernel for views into larger buffers, and of its reference."""
+    """Outputs of the Triton kernel for larger buffers, of which the first slots are used, and of its reference."""
+    from ondevice.kernels.triton.coded_attention import widen_and_attend
+
     batch, num_heads, num_kv_heads, num_slots, capacity, head_dim, rotary_dim = shape
-    whole = (batch, num_heads, num_kv_heads, capacity, head_dim)
-    query, coded, positions, cos, sin = coded_inputs(whole, dtype, bits=bits, rotary_dim=rotary_dim)
-    parts = [part.to(device)[:, :, :num_slots] for part in coded[:4]]
-    coded = Coded(parts[0], parts[1], parts[2], parts[3], Frame(*(part.to(device) for part in coded.frame)))
-    args = query.to(device), coded, positions.to(device)[..., :num_slots], cos.to(device), sin.to(device)
-    with choosing("KERNELS_IMPL", "triton"):
-        out, _ = coded_attention(*args, scale=head_dim**-0.5)
-    return out, coded_attention_ref(*args, scale=head_dim**-0.5)[0]
+    size = (batch, num_heads, num_kv_heads, capacity, head_dim)
+    query, coded, positions, cos, sin = coded_inputs(size, dtype, bits=bits, rotary_dim=rotary_dim)
+    frame = Frame(*(part.to(device) for part in coded.frame))
+    whole = [part.to(device) for part in coded[:4]]
+    some = [part[:, :, :num_slots] for part in whole]
+    query, positions, cos, sin = (part.to(device) for part in (query, positions, cos, sin))
+    used = torch.tensor([num_slots], dtype=torch.int32, device=device)
+    held = Coded(*whole, frame)  # type: ignore[arg-type]
+    scale = head_dim**-0.5
+    out = widen_and_attend(query, held, positions, cos, sin, used, scale=scale, num_splits=num_splits)
+    expected = Coded(*some, frame)  # type: ignore[arg-type]
+    return out, coded_attention_ref(query, expected, positions[..., :num_slots], cos, sin, scale=scale)[0]

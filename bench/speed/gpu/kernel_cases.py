@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain, product
 
 import torch
-from ondevice.kernels.store_token import store_token_
+from ondevice.kernels.codes import Coded, Frame, encode
+from ondevice.kernels.rope import rotate
+from ondevice.kernels.store_token import store_codes_, store_token_
 from ondevice.kernels.token_loss import token_loss
 from torch import Tensor
 
@@ -25,7 +28,7 @@ from ondevice_bench.speed.references import store_token_ref, token_loss_ref
 
 def kernel_cases() -> list[KernelCase]:
     """All comparisons."""
-    own = (_paged_cases(), _coded_cases(), _store_cases(), _loss_cases())
+    own = (_paged_cases(), _coded_cases(), _store_cases(), _store_coded_cases(), _rope_cases(), _loss_cases())
     return [*chain(*own, layer_cases(), decode_cases())]
 
 
@@ -61,12 +64,16 @@ def _paged_error(shape: tuple[list[int], tuple[int, int], int, int], dtype: torc
 
 def _coded_cases() -> Iterator[KernelCase]:
     for dtype, bits, shape in product((torch.float32, torch.bfloat16), BITS, SHAPES):
-        name, error = f"{shape} in {bits[0]} and {bits[1]} bits {dtype}", partial(_coded_error, shape, bits, dtype)
-        yield KernelCase("coded_attention", name, TOLERANCES[dtype], error)
+        for splits in (1, 3) if shape[3] > 100 else (1,):
+            error = partial(_coded_error, shape, bits, dtype, splits)
+            name = f"{shape} in {bits[0]} and {bits[1]} bits, {splits} splits, {dtype}"
+            yield KernelCase("coded_attention", name, TOLERANCES[dtype], error)
 
 
-def _coded_error(shape: tuple[int, ...], bits: tuple[int, int], dtype: torch.dtype, device: torch.device) -> float:
-    return error_of(*coded_outputs(shape, bits, dtype, device), dtype)
+def _coded_error(
+    shape: tuple[int, ...], bits: tuple[int, int], dtype: torch.dtype, splits: int, device: torch.device
+) -> float:
+    return error_of(*coded_outputs(shape, bits, dtype, device, splits), dtype)
 
 
 # -- a token on its way into a pot -----------------------------------------------------------------------
@@ -98,6 +105,72 @@ def _store_error(shape: tuple[int, int, int, int, int], dtype: torch.dtype, devi
         query = store_token_(*new, *angles, *where, *buffers)
     pairs = zip((query, *buffers), expected, strict=True)
     return max(error_of(one, other, dtype) for one, other in pairs)
+
+
+def _store_coded_cases() -> Iterator[KernelCase]:
+    """Rounded numbers may differ by a step where torch divides otherwise, by no more than a thousandth of them."""
+    for dtype, bits in product((torch.float32, torch.bfloat16), BITS):
+        for shape in _STORE:
+            error = partial(_store_coded_error, shape, bits, dtype)
+            yield KernelCase(
+                "store_codes", f"{shape} in {bits[0]} and {bits[1]} bits {dtype}", TOLERANCES[dtype], error
+            )
+
+
+def _store_coded_error(
+    shape: tuple[int, int, int, int, int], bits: tuple[int, int], dtype: torch.dtype, device: torch.device
+) -> float:
+    num_heads, num_kv_heads, head_dim, capacity, slot = shape
+    generator = torch.Generator().manual_seed(sum(shape))
+    qkv = torch.randn(1, 1, num_heads + 2 * num_kv_heads, head_dim, generator=generator).to(device, dtype)
+    new = qkv.transpose(1, 2).split((num_heads + num_kv_heads, num_kv_heads), dim=1)
+    angles = torch.randn(2, 50, head_dim, generator=generator).to(device, dtype).unbind()
+    where = [torch.tensor([number], dtype=torch.int32, device=device) for number in (slot, 33)]
+    frame = Frame(*torch.rand(2, num_kv_heads, head_dim, generator=generator).add_(0.1).to(device))
+    outs = list[tuple[Tensor, Coded]]()
+    for choice in ("torch", "triton"):
+        keys, values = torch.zeros(2, 1, num_kv_heads, capacity, head_dim, device=device)
+        (keys, key_scales), (values, value_scales) = encode(keys, bits[0]), encode(values, bits[1])
+        coded = Coded(keys, values, key_scales, value_scales, frame)
+        with choosing("KERNELS_IMPL", choice):
+            outs.append((store_codes_(*new, *angles, *where, coded), coded))
+    (expected, other), (query, own) = outs
+    num_apart = 0
+    for one, two in zip(own[:2], other[:2], strict=True):
+        num_apart += int((one != two).sum())
+        untouched = torch.ones(capacity, dtype=torch.bool, device=device)
+        untouched[slot] = False
+        if not torch.equal(one[:, :, untouched], two[:, :, untouched]):
+            return math.inf
+    if num_apart > own.keys.shape[1] * head_dim // 100:
+        return math.inf
+    pairs = [(query, expected), (own.key_scales, other.key_scales), (own.value_scales, other.value_scales)]
+    return max(error_of(one.to(dtype), two, dtype) for one, two in pairs)
+
+
+# -- rotation ------------------------------------------------------------------------------------------
+
+# batch, heads, tokens, head_dim, rotary_dim
+_TURNED = [(1, 5, 1, 64, 64), (2, 3, 17, 80, 80), (1, 40, 7, 128, 128), (1, 3, 9, 80, 32)]
+
+
+def _rope_cases() -> Iterator[KernelCase]:
+    for dtype, shape in product((torch.float32, torch.bfloat16, torch.float16), _TURNED):
+        yield KernelCase("rope", f"{shape} {dtype}", TOLERANCES[dtype], partial(_rope_error, shape, dtype))
+
+
+def _rope_error(shape: tuple[int, int, int, int, int], dtype: torch.dtype, device: torch.device) -> float:
+    batch, num_heads, num_tokens, head_dim, rotary_dim = shape
+    generator = torch.Generator().manual_seed(sum(shape))
+    # As the projection gives them: heads of one row, of which queries and keys are a part.
+    x = torch.randn(batch, num_tokens, num_heads + 2, head_dim, generator=generator).to(device, dtype)
+    x = x.transpose(1, 2)[:, :num_heads]
+    cos, sin = torch.randn(2, num_tokens, rotary_dim, generator=generator).to(device, dtype)
+    outs = []
+    for choice in ("torch", "triton"):
+        with choosing("KERNELS_IMPL", choice):
+            outs.append(rotate(x, cos, sin))
+    return error_of(outs[1], outs[0], dtype)
 
 
 # -- cross-entropy -------------------------------------------------------------------------------------

@@ -1,14 +1,16 @@
 """All that one document keeps outside the pot, and the worker that copies it there beside the forward passes.
 
 What a pass stored does not move until the next distillation: so long the copies may take, and `settle` waits for them.
+From a GPU it is copied twice: within its memory at once, so that nothing waits, and from there beside the next pass.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
+from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -19,7 +21,7 @@ from ondevice.events import TokensOffloaded
 from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.hidden_tier import DroppedStates, HiddenTier
-from ondevice.pot.host.kv_tier import HostTier
+from ondevice.pot.host.kv_tier import HostTier, Taken, taken_from
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import Extent
 from ondevice.pot.shape import PotShape, runs
@@ -55,8 +57,7 @@ class HostMemory:
         self._pot = pot
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offload")
-        self._pending: list[Future[float]] = []
-        self._num_tokens = self._bytes_told = 0
+        self._pending: list[Future[TokensOffloaded]] = []
         self.num_copied = list(pot.num_cached)
 
     @staticmethod
@@ -125,27 +126,34 @@ class HostMemory:
             if not dropped:
                 return
         self.num_copied = after
-        self._num_tokens += after[0] - before[0]
-        # The copies wait for what is still being computed, and that for nothing.
-        computed = torch.cuda.current_stream().record_event() if self._stream is not None else None
-        self._pending.append(self._worker.submit(self._copy, before, after, dropped, computed))
+        taken: Iterable[Taken] = self._taken(before, after)
+        computed = None
+        if self._stream is not None:
+            wait(self._pending)  # no more than one such copy takes memory of the GPU
+            taken, computed = list(taken), torch.cuda.current_stream().record_event()
+        self._pending.append(self._worker.submit(self._copy, after[0] - before[0], taken, dropped, computed))
 
     def distilled(self) -> None:
         """Say that the pot was distilled: what it holds now was copied before."""
         self.num_copied = list(self._pot.num_cached)
 
-    def settle(self) -> TokensOffloaded | None:
-        """Wait until all is copied; None where nothing was begun since the last time."""
-        if not self._pending:
+    def settle(self, *, lets_move: bool = False) -> TokensOffloaded | None:
+        """Wait until all is copied; None where nothing was since the last time.
+
+        Args:
+            lets_move: wait only until the slots of the pot may move, and report what is copied by then.
+        """
+        began, ready = time.perf_counter(), self._pending
+        if lets_move and self._stream is not None:
+            ready = list(takewhile(Future.done, ready))
+        self._pending = self._pending[len(ready) :]
+        accounts = [one.result() for one in ready]
+        if not accounts:
             return None
-        began = time.perf_counter()
-        pending, self._pending = self._pending, []
-        seconds = sum(future.result() for future in pending)
-        waited = min(time.perf_counter() - began, seconds)
-        moved = sum(tier.num_bytes_moved for tier in self._tiers)
-        num_bytes, num_tokens = moved - self._bytes_told, self._num_tokens
-        self._bytes_told, self._num_tokens = moved, 0
-        return TokensOffloaded(num_tokens, num_bytes, seconds, waited)
+        num_tokens, num_bytes, seconds = (
+            sum(getattr(one, name) for one in accounts) for name in ("num_tokens", "num_bytes", "seconds")
+        )
+        return TokensOffloaded(num_tokens, num_bytes, seconds, min(time.perf_counter() - began, seconds))
 
     def state(self, *, as_it_lies: bool = False) -> dict[str, Tensor]:
         """Contents by name; `restore` makes another one equal to this one by them. See `HostTier.state`."""
@@ -176,17 +184,30 @@ class HostMemory:
             for start in range(same.start, same.stop, size):
                 yield slice(start, min(start + size, same.stop)), (first, end)
 
+    def _taken(self, before: list[int], after: list[int]) -> Iterator[Taken]:
+        """Copies of the slots of the pot beyond `before`, in pieces."""
+        for layers, (first, end) in self._alike(before, after):
+            yield taken_from(self._pot, layers, slice(first, end))
+
     def _copy(
-        self, before: list[int], after: list[int], dropped: Sequence[DroppedStates], computed: torch.cuda.Event | None
-    ) -> float:
-        """Seconds it took."""
+        self,
+        num_tokens: int,
+        taken: Iterable[Taken],
+        dropped: Sequence[DroppedStates],
+        computed: torch.cuda.Event | None,
+    ) -> TokensOffloaded:
+        """An account of it, in which nothing has waited."""
         if computed is not None:
             computed.synchronize()
-        began, pot = time.perf_counter(), self._pot
+        began, before = time.perf_counter(), self._num_bytes_moved
         with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
-            for layers, (first, end) in self._alike(before, after):
-                self.tier.offload_from(pot, layers, slice(first, end))
+            for piece in taken:
+                self.tier.take_over(piece)
             if self.hidden is not None:
                 for states in dropped:
                     self.hidden.offload(states)
-        return time.perf_counter() - began
+        return TokensOffloaded(num_tokens, self._num_bytes_moved - before, time.perf_counter() - began, 0.0)
+
+    @property
+    def _num_bytes_moved(self) -> int:
+        return sum(tier.num_bytes_moved for tier in self._tiers)

@@ -7,6 +7,8 @@ tokens (equation 1 of SlimInfer), by which a look finds where to look closely. I
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,27 @@ from ondevice.pot.slots import At
 Device = torch.device | str
 _ALL = slice(None)
 _KEYS, _VALUES = ("numbers", "scales"), ("value_numbers", "value_scales")  # fields of vectors: see `tier_fields`
+
+
+class Taken(NamedTuple):
+    """Copies of slots of some layers of a pot that were given equally many.
+
+    Attributes:
+        layer: the first of them.
+        parts: what each buffer of the slots holds, (num_layers, num_kv_heads, n, ...).
+        origin: (n,) int32, rising, alike in every head.
+    """
+
+    layer: int
+    parts: list[Tensor]
+    origin: Tensor
+
+
+def taken_from(pot: MemoryPot, layers: slice, slots: slice) -> Taken:
+    """Take slots of layers out of a pot, batch 1; they stay there, and may move from now on."""
+    held = pot.slots.layers[layers]
+    parts = [torch.stack([one[i][0, :, slots] for one in held]) for i in range(len(pot.slots.names))]
+    return Taken(layers.start, parts, pot.origin[layers.start, 0, 0, slots].clone())
 
 
 class HostTier:
@@ -117,15 +140,12 @@ class HostTier:
             there |= self._stored(*names, some)
         self._offload(layer, there, origin[extra:])
 
-    def offload_from(self, pot: MemoryPot, layers: slice, slots: slice | Tensor) -> None:
-        """Copy `slots`, whose tokens rise, alike in every head, of layers of a pot that were given equally many."""
-        origin = pot.origin[layers.start, 0, 0, slots]
-        held = pot.slots.layers[layers]
-        parts = [torch.stack([one[i][0, :, slots] for one in held]) for i in range(len(pot.slots.names))]
-        if not pot.is_coded:
-            self.offload(layers.start, parts[0], parts[1], origin)
+    def take_over(self, taken: Taken) -> None:
+        """Copy what was taken out of a pot into the rings."""
+        layer, parts, origin = taken
+        if self.frame is None:
+            self.offload(layer, parts[0], parts[1], origin)
             return
-        assert self.frame is not None
         extra = max(origin.shape[0] - self.capacity, 0)
         # Of keys and values (num_layers, num_kv_heads, n, ...) rows (num_layers, n, 1 or 2, num_kv_heads, ...).
         split = len(self._vectors)
@@ -134,7 +154,7 @@ class HostTier:
             for at, names in enumerate(self._vectors)
             for name, some in zip(names, (parts[at:2:split], parts[2 + at :: split]), strict=True)
         }
-        self._offload(layers.start, there, origin[extra:])
+        self._offload(layer, there, origin[extra:])
 
     def _offload(self, layer: int, there: dict[str, Tensor], origin: Tensor) -> None:
         """Copy rows (num_layers, n, ...) of what is stored into the rings from one on."""

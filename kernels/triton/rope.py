@@ -1,0 +1,76 @@
+"""The Triton kernel of `rotate` for the tokens of a pass: one launch where torch takes three."""
+
+# mypy: disable-error-code="untyped-decorator"
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from ondevice.kernels.triton.tiles import power_of_two
+from torch import Tensor
+
+_NUMBERS = 2048  # that a program turns at once
+
+
+def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Launch the kernel: x (batch, heads, n, head_dim), cosines and signed sines (n, rotary_dim)."""
+    batch, num_heads, num_tokens, head_dim = x.shape
+    assert cos.shape == sin.shape == (num_tokens, cos.shape[1])
+    out, cos, sin = torch.empty_like(x), cos.contiguous(), sin.contiguous()
+    if x.stride(3) != 1 or out.stride(3) != 1:
+        x, out = x.contiguous(), torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    padded = power_of_two(head_dim)
+    block = min(max(_NUMBERS // padded, 1), power_of_two(num_heads))
+    rope_kernel[(num_tokens, -(-num_heads // block), batch)](
+        x,
+        cos,
+        sin,
+        out,
+        *x.stride()[:3],
+        *out.stride()[:3],
+        num_heads,
+        ROTARY_DIM=cos.shape[1],
+        HEAD_DIM=head_dim,
+        PADDED_DIM=padded,
+        BLOCK=block,
+    )
+    return out
+
+
+@triton.jit
+def rope_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
+    x_ptr,
+    cos_ptr,
+    sin_ptr,
+    out_ptr,
+    batch_stride,
+    head_stride,
+    token_stride,
+    out_batch_stride,
+    out_head_stride,
+    out_token_stride,
+    num_heads,
+    ROTARY_DIM: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A program for some heads of each token."""
+    # 64 bits: a long pass has more numbers than 32 bits count.
+    token, batch = tl.program_id(0).to(tl.int64), tl.program_id(2).to(tl.int64)
+    head = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    dim = tl.arange(0, PADDED_DIM)
+    half: tl.constexpr = ROTARY_DIM // 2
+    turns = dim < ROTARY_DIM
+    partner = tl.where(dim < half, dim + half, dim - half)
+    is_head = (head < num_heads)[:, None]
+    first = x_ptr + batch * batch_stride + token * token_stride + head[:, None] * head_stride
+    x = tl.load(first + dim[None, :], mask=is_head & (dim < HEAD_DIM)[None, :], other=0.0)
+    swapped = tl.load(first + partner[None, :], mask=is_head & turns[None, :], other=0.0).to(tl.float32)
+    cos = tl.load(cos_ptr + token * ROTARY_DIM + dim, mask=turns, other=1.0).to(tl.float32)[None, :]
+    sin = tl.load(sin_ptr + token * ROTARY_DIM + dim, mask=turns, other=0.0).to(tl.float32)[None, :]
+    # The first product is rounded as torch rounds it.
+    wide = (x.to(tl.float32) * cos).to(x.dtype).to(tl.float32) + swapped * sin
+    place = out_ptr + batch * out_batch_stride + token * out_token_stride + head[:, None] * out_head_stride
+    tl.store(place + dim[None, :], wide.to(x.dtype), mask=is_head & (dim < HEAD_DIM)[None, :])
