@@ -20,7 +20,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         A new tensor with the shape and dtype of `x`.
     """
     rotary_dim = cos.shape[-1]
-    if x.dim() == 4 and cos.dim() == 2 and uses_triton(x):
+    if x.dim() == 4 and uses_triton(x):
         # Imported here: Triton is not there on every machine.
         from ondevice.kernels.triton.rope import turn
 

@@ -14,10 +14,10 @@ _NUMBERS = 2048  # that a program turns at once
 
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Launch the kernel: x (batch, heads, n, head_dim), cosines and signed sines (n, rotary_dim)."""
+    """Launch the kernel; shapes as for `rotate`, x of four dimensions."""
     batch, num_heads, num_tokens, head_dim = x.shape
-    assert cos.shape == sin.shape == (num_tokens, cos.shape[1])
-    out, cos, sin = torch.empty_like(x), cos.contiguous(), sin.contiguous()
+    rotary_dim, out = cos.shape[-1], torch.empty_like(x)
+    cos, sin = (part.contiguous().expand(*x.shape[:3], rotary_dim) for part in (cos, sin))
     if x.stride(3) != 1 or out.stride(3) != 1:
         x, out = x.contiguous(), torch.empty(x.shape, dtype=x.dtype, device=x.device)
     padded = power_of_two(head_dim)
@@ -29,8 +29,9 @@ def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         out,
         *x.stride()[:3],
         *out.stride()[:3],
+        *cos.stride()[:3],
         num_heads,
-        ROTARY_DIM=cos.shape[1],
+        ROTARY_DIM=rotary_dim,
         HEAD_DIM=head_dim,
         PADDED_DIM=padded,
         BLOCK=block,
@@ -50,6 +51,9 @@ def rope_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types
     out_batch_stride,
     out_head_stride,
     out_token_stride,
+    angle_batch_stride,
+    angle_head_stride,
+    angle_token_stride,
     num_heads,
     ROTARY_DIM: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -66,10 +70,12 @@ def rope_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types
     partner = tl.where(dim < half, dim + half, dim - half)
     is_head = (head < num_heads)[:, None]
     first = x_ptr + batch * batch_stride + token * token_stride + head[:, None] * head_stride
+    angle = batch * angle_batch_stride + token * angle_token_stride + head[:, None] * angle_head_stride + dim[None, :]
+    turn_mask = is_head & turns[None, :]
     x = tl.load(first + dim[None, :], mask=is_head & (dim < HEAD_DIM)[None, :], other=0.0)
-    swapped = tl.load(first + partner[None, :], mask=is_head & turns[None, :], other=0.0).to(tl.float32)
-    cos = tl.load(cos_ptr + token * ROTARY_DIM + dim, mask=turns, other=1.0).to(tl.float32)[None, :]
-    sin = tl.load(sin_ptr + token * ROTARY_DIM + dim, mask=turns, other=0.0).to(tl.float32)[None, :]
+    swapped = tl.load(first + partner[None, :], mask=turn_mask, other=0.0).to(tl.float32)
+    cos = tl.load(cos_ptr + angle, mask=turn_mask, other=1.0).to(tl.float32)
+    sin = tl.load(sin_ptr + angle, mask=turn_mask, other=0.0).to(tl.float32)
     # The first product is rounded as torch rounds it.
     wide = (x.to(tl.float32) * cos).to(x.dtype).to(tl.float32) + swapped * sin
     place = out_ptr + batch * out_batch_stride + token * out_token_stride + head[:, None] * out_head_stride

@@ -21,8 +21,8 @@ from tests.builders.launches import Launches
 from tests.builders.models import tiny_model
 
 CAUSAL_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3")
-MAX_LAUNCHES_OF_A_LAYER, MAX_LAUNCHES_AROUND = 16, 17  # of a pass
-MAX_LAUNCHES_OF_A_TOKEN = 10  # of which the graph of all layers is one
+MAX_LAUNCHES_OF_A_LAYER, MAX_LAUNCHES_AROUND = 14, 17  # of a pass
+MAX_LAUNCHES_OF_A_TOKEN = 9  # beside the graphs, of four layers each
 
 
 class _Kernels:
@@ -62,7 +62,7 @@ class _Flash:
 @pytest.mark.parametrize("family", CAUSAL_FAMILIES)
 def test_a_pass_lays_out_no_mask_and_waits_for_nothing(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels, flash = importlib.import_module("ondevice.kernels.attention"), _Flash()
-    compiled = _Kernels(monkeypatch, "add_norm", "gated")
+    compiled = _Kernels(monkeypatch, "add_norm", "gated", "rope")
     monkeypatch.setattr(kernels, "_has_flash", lambda query: True)
     monkeypatch.setattr(kernels, "F", flash)
     monkeypatch.setattr(kernels, "_causal_bias", lambda *lengths: lengths)
@@ -84,14 +84,16 @@ def test_a_pass_lays_out_no_mask_and_waits_for_nothing(family: str, monkeypatch:
 
 
 class _Graph:
-    """Repeats a step uncounted, as a CUDA graph does behind one launch."""
+    """Repeats a step uncounted, as CUDA graphs do behind a launch each: the first of them all of it."""
 
     num_replays = 0
+    held: Any = None
 
     def __init__(self) -> None:
         pass
 
-    def capture_begin(self, **options: Any) -> None:
+    def capture_begin(self, memory: str, **options: Any) -> None:
+        assert memory == "memory of them all"
         assert options == {"capture_error_mode": "thread_local"}
 
     def capture_end(self) -> None:
@@ -99,21 +101,25 @@ class _Graph:
 
     def replay(self) -> None:
         _Graph.num_replays += 1
-        with _disable_current_modes(), torch.inference_mode():
-            self.held.out.copy_(self.step(self.held, self.pot))  # type: ignore[attr-defined]
+        if self.held is not None:
+            with _disable_current_modes(), torch.inference_mode():
+                *_, out = self.step(self.held, self.pot)  # type: ignore[attr-defined]
+                self.held.out.copy_(out)
 
 
-def test_a_token_takes_ten_launches_at_most_for_any_number_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_takes_nine_launches_at_most_and_one_for_every_four_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_model("llama")  # what it imports looks at torch's streams as they are
     stream = SimpleNamespace(wait_stream=lambda other: None)
     for name, value in {"CUDAGraph": _Graph, "Stream": lambda device: stream, "current_stream": lambda: stream}.items():
         monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "memory of them all")
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: torch.autograd.profiler.record_function("stream"))
     record = TokenGraph._record
 
     def recording(graph: TokenGraph, held: Any, pot: Any) -> None:
         record(graph, held, pot)
-        held.graph.held, held.graph.pot, held.graph.step = held, pot, graph._step
+        first = held.graphs[0]
+        first.held, first.pot, first.step = held, pot, graph._step
 
     monkeypatch.setattr(TokenGraph, "_record", recording)
     monkeypatch.setattr(_Graph, "num_replays", 0)
@@ -129,9 +135,9 @@ def test_a_token_takes_ten_launches_at_most_for_any_number_of_layers(monkeypatch
         for _ in range(3):
             with Launches() as counted:
                 token = step.choose(decoder.head.logits(step.next(token).hidden_states[:, -1]))
-            totals.append(counted.total + 1)
+            totals.append(counted.total)
             assert counted.waits.total() == 1, counted.waits  # the host learns which token it was
-        assert _Graph.num_replays == before + 3
+        assert _Graph.num_replays == before + 3 * -(-num_layers // 4)
         assert pot.num_cached == [24] * num_layers
     assert len(set(totals)) == 1
     assert 0 < totals[0] <= MAX_LAUNCHES_OF_A_TOKEN, counted.ops

@@ -139,7 +139,7 @@ def test_store_codes(capability, name, bits):
 @pytest.mark.parametrize(("capability", "name"), sizes_for())
 def test_rope(capability, name):
     dtype, sizes = sizes_of(name)
-    types = [f"*{dtype}"] * 4 + ["i32"] * 7
+    types = [f"*{dtype}"] * 4 + ["i32"] * 10
     constants = {"ROTARY_DIM": sizes["HEAD_DIM"], "HEAD_DIM": sizes["HEAD_DIM"], "PADDED_DIM": sizes["PADDED_DIM"]}
     assert fits(capability, compile_for(capability, rope.rope_kernel, types, {**constants, "BLOCK": 16}))
 

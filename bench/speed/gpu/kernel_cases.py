@@ -151,21 +151,25 @@ def _store_coded_error(
 # -- rotation ------------------------------------------------------------------------------------------
 
 # batch, heads, tokens, head_dim, rotary_dim
-_TURNED = [(1, 5, 1, 64, 64), (2, 3, 17, 80, 80), (1, 40, 7, 128, 128), (1, 3, 9, 80, 32)]
+_TURNED = [(1, 5, 1, 64, 64), (2, 3, 17, 80, 80), (1, 40, 7, 128, 128), (2, 3, 9, 80, 32)]
 
 
 def _rope_cases() -> Iterator[KernelCase]:
-    for dtype, shape in product((torch.float32, torch.bfloat16, torch.float16), _TURNED):
-        yield KernelCase("rope", f"{shape} {dtype}", TOLERANCES[dtype], partial(_rope_error, shape, dtype))
+    for dtype, shape, own in product((torch.float32, torch.bfloat16, torch.float16), _TURNED, (False, True)):
+        name, error = f"{shape}{' angles of each head' if own else ''} {dtype}", partial(_rope_error, shape, own, dtype)
+        yield KernelCase("rope", name, TOLERANCES[dtype], error)
 
 
-def _rope_error(shape: tuple[int, int, int, int, int], dtype: torch.dtype, device: torch.device) -> float:
+def _rope_error(
+    shape: tuple[int, int, int, int, int], has_own_angles: bool, dtype: torch.dtype, device: torch.device
+) -> float:
     batch, num_heads, num_tokens, head_dim, rotary_dim = shape
     generator = torch.Generator().manual_seed(sum(shape))
     # As the projection gives them: heads of one row, of which queries and keys are a part.
     x = torch.randn(batch, num_tokens, num_heads + 2, head_dim, generator=generator).to(device, dtype)
     x = x.transpose(1, 2)[:, :num_heads]
-    cos, sin = torch.randn(2, num_tokens, rotary_dim, generator=generator).to(device, dtype)
+    heads = (batch, num_heads) if has_own_angles else (1, 1)
+    cos, sin = torch.randn(2, *heads, num_tokens, rotary_dim, generator=generator).to(device, dtype)
     outs = []
     for choice in ("torch", "triton"):
         with choosing("KERNELS_IMPL", choice):
