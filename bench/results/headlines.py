@@ -110,6 +110,7 @@ READINGS: Mapping[str, Reading] = {
         ("plan",),
         better=dict.fromkeys(("peak memory", "reading speed", "answering speed"), _NEITHER),
     ),
+    "ondevice bench memory": Reading(_HOLDS, "memory of a document", ("document",)),
     "make map-frames": Reading(_HOLDS, "the map"),
 }
 _OTHER = Reading("What else was measured", "")

@@ -70,6 +70,12 @@ BENCHMARKS = (
         (Option("capacities", INTS, "Slots of the pots.", "", shown="1024,4096,8192"), _QUICK),
     ),
     Entry(
+        "memory",
+        "ondevice_bench.speed.document_memory",
+        "Memory that documents of several lengths take at the highest, beside --memory.",
+        (Option("tokens", INTS, "Lengths of the documents.", "", shown="8192,32768,131072"), _QUICK),
+    ),
+    Entry(
         "roofline",
         "ondevice_bench.speed.roofline",
         "What this machine can multiply and read from memory, and the share of it that reading and decoding reach.",
