@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -155,6 +156,9 @@ def summary(answer: AnswerFinished, *, is_again: bool = False) -> str:
         used = f"From {where}: {share(ledger.tokens_read, ledger.tokens_total)} was read"
     elif ledger.tokens_skipped:
         used = f"{share(ledger.tokens_read, ledger.tokens_total)} of the document was read"
+    elif answer.recalled is not None and answer.recalled.is_text:
+        read = count(sum(stop - start for start, stop in answer.recalled.tokens))
+        used = f"From passages ({read} of {plural(ledger.tokens_total, 'token')}); all of the document was read"
     else:
         used = f"All of the document was {'used' if ledger.tokens_kept == ledger.tokens_total else 'read'}"
     again = ", and the question answered again" if is_again else ""
@@ -164,10 +168,15 @@ def summary(answer: AnswerFinished, *, is_again: bool = False) -> str:
 
 def compared(earlier: str, sources: Sequence[Source], text: str, unit: str) -> str:
     """The sentence on an answer from all of a document that follows one from before, `earlier` from its `sources`."""
-    if "".join(filter(str.isalnum, earlier.casefold())) == "".join(filter(str.isalnum, text.casefold())):
+    if _bare(earlier) == _bare(text):
         return "Confirmed by reading all."
     where = f" ({_on_pages([*{source.page for source in sources}], unit)})" if sources else ""
     return f"In place of the answer before all was read: “{earlier}”{where}. Either may be wrong: compare them."
+
+
+def _bare(text: str) -> str:
+    """Letters and digits, and the marks that make another number of the same digits."""
+    return "".join(re.findall(r"[^\W_]|[-\u2212.,](?=\d)|[%$€£]", text.casefold()))
 
 
 def _is_found(answer: AnswerFinished) -> bool:

@@ -125,6 +125,9 @@ def test_the_account_tells_of_every_method() -> None:
         ({"stop_reason": "quoted"},
          "From a search of all sentences of the document, without the model. 2.0 s"),
         ({"ledger": Ledger(tokens_total=9, tokens_read=9, tokens_kept=9)}, "All of the document was used. 2.0 s"),
+        ({"ledger": Ledger(tokens_total=9, tokens_read=9, tokens_kept=9),
+          "recalled": TokensRecalled(np.array([[0, 2], [5, 6]], np.int32), (4,), 12, is_text=True)},
+         "From passages (3 of 9 tokens); all of the document was read. 2.0 s"),
         ({"ledger": Ledger(tokens_total=9, tokens_read=6, tokens_skipped=3)}, "67 % of the document was read. 2.0 s"),
     ],
 )  # fmt: skip
@@ -167,6 +170,8 @@ def test_many_reasons_are_cut_with_their_number() -> None:
 def test_an_answer_from_everything_names_the_one_before_and_its_pages() -> None:
     sources = [Source("passage", page, 0, 1, 0, 7, 0.5, 0.5) for page in (7, 3, 7)]
     assert words.compared("In 1911.", sources, "in 1911", "page") == "Confirmed by reading all."
+    for one, other in (("It is 1.5 %", "It is 15 %"), ("-5 degrees", "5 degrees"), ("$ 5", "5")):
+        assert words.compared(one, (), other, "page") != "Confirmed by reading all."
     said = words.compared("In 1911.", sources, "In 1912.", "page")
     assert said.startswith("In place of the answer before all was read: “In 1911.” (pages 3, 7). ")
     assert "(" not in words.compared("In 1911.", (), "In 1912.", "page"), "no evidence was asked for"

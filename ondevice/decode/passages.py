@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +10,10 @@ import numpy.typing as npt
 
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import Source
+from ondevice.search.sentences import sentences
 
 MAX_CHARS = 400  # of a passage
 _CANDIDATES = 256  # tokens with the largest scores, whose sentences take part
-
-# A sentence ends after its mark, at an empty line, and where a list, a table or a heading goes on in a new line.
-_BREAK = re.compile(r"[.!?…]['\"”’»)\]]*\s+|[。！？]\s*|\n\s*\n\s*|\n(?=\s*(?:[-*•#|>]|\d+[.)]\s))")  # noqa: RUF001
 
 # Dots from an entry of a table of contents to its page: heads attend to them, and they say nothing.
 _LEADERS = re.compile(r"(?:[.·…_][ \u00a0]?){5,}")
@@ -95,17 +92,6 @@ def _end_of_read(tokens: DocumentTokens, index: int, num_read: int) -> int | Non
     """Character of a page up to which its first tokens reach; None: they are all among the first `num_read`."""
     first, last = tokens.page_tokens(index)
     return int(tokens.page_spans(index)[num_read - first - 1][1]) if num_read < last else None
-
-
-def sentences(text: str) -> Iterator[tuple[int, int]]:
-    """[start, stop) of every sentence with a letter or digit in it; what is shorter goes with the next."""
-    start = 0
-    for match in _BREAK.finditer(text):
-        if any(letter.isalnum() for letter in text[start : match.end()]):
-            yield start, match.end()
-            start = match.end()
-    if start < len(text):
-        yield start, len(text)
 
 
 def _touch(tokens: DocumentTokens, one: Passage, other: Passage) -> bool:

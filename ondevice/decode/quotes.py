@@ -12,20 +12,24 @@ import numpy as np
 
 from ondevice.decode.answer import Known
 from ondevice.decode.denial import NO_SENTENCE
-from ondevice.decode.passages import Passage, sentences, source
+from ondevice.decode.passages import Passage, source
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import Citation, Sources
 from ondevice.search.bm25 import BM25, terms
+from ondevice.search.sentences import sentences
 
 _PART = (
     r"(?:parts?|passages?|clauses?|sentences?|paragraphs?|provisions?|wording|lines?|places?|quot(?:e|ation)s?"
     r"|stellen?|s[aä]tze?|klauseln?|abs[aä]tze?|zitate?)\b"
 )
 _TEXT = r"(?:document|text|paper|book|article|report|contract|agreement|file|letter|manual|story|novel|lease|policy)\b"
+# "In one sentence" tells how to answer, and a part number is no part.
+_NO_PART = r"(?:in (?:an?|one|two|three|\d|einem|zwei)\b|one-|a (?:short|single)\b)"
 _ASKS = re.compile(
     r"(?i)\A\W*(?:please\s+|can you\s+|could you\s+)?(?:(?:highlight|quote|cite|extract|copy|find(?! out)|show|give"
-    rf"|point out|zitiere?|zeige?|finde|gib)\b[^.?!]{{0,40}}?\b{_PART}"
-    rf"|where (?:does|do|in) (?:the|this|it)(?:\s+{_TEXT})?\s+(?:does it\s+)?(?:say|mention|state|talk|discuss)\w*)"
+    rf"|point out|zitiere?|zeige?|finde|gib)\b(?:(?!\b{_NO_PART})[^.?!]){{0,40}}?\b(?<!-){_PART}"
+    rf"(?! (?:numbers?|of birth|items?)\b)|where (?:does|do|in) (?:(?:the|this)(?:\s+\w+)?\s+{_TEXT}|it)\s+"
+    r"(?:does it\s+)?(?:says?|mentions?|states?|talks?|discuss(?:es)?)\b)"
 )
 # Further words that ask, and say nothing of what for.
 _ASIDE = re.compile(

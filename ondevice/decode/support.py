@@ -11,9 +11,9 @@ import math
 import re
 from collections.abc import Sequence
 
-from ondevice.decode.passages import sentences
 from ondevice.decode.unfounded import is_first_word
 from ondevice.events import Citation, Source
+from ondevice.search.sentences import sentences
 from ondevice.search.tables import Row, words_of
 
 _SUPPORTS = 0.6  # share of a sentence's weight that a passage has
@@ -21,9 +21,20 @@ _FRAME, _ELSEWHERE = 0.7, 0.5  # of the words around what differs: shared with w
 _WEIGHS, _RUN, _NEAR = 0.3, 8, 200  # of a word that counts; words that were copied; characters around a place
 _WORD = re.compile(r"[$€£]?\d+(?:[.,:/]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?")  # noqa: RUF001
 _NOT = re.compile(
-    r"not?|never|nor|neither|without|cannot|\w+n['’]t|nicht|kein\w*|nie|ohne|ne|pas|jamais|sans|nunca|sin",  # noqa: RUF001
+    r"not?|never|nor|neither|without|cannot|\w+n['’]t|nicht|kein\w*|nie|ohne|ne|pas|jamais|sans|nunca",  # noqa: RUF001
     re.IGNORECASE,
 )
+_WITHOUT = re.compile(r"without|ohne|sans", re.IGNORECASE)
+_NAMES_TERMS = re.compile(r"\b(?:with|only|if|mit|nur|avec)\b", re.IGNORECASE)
+_SCALES = ("thousand", "million", "billion", "tausend", "millionen", "milliarden")
+_FIGURES = {
+    word: str(number)
+    for words in (
+        "two three four five six seven eight nine ten eleven twelve",
+        "zwei drei vier fünf sechs sieben acht neun zehn elf zwölf",
+    )
+    for number, word in enumerate(words.split(), 2)
+}
 _USUAL = re.compile(  # in any text; in a short one they are as rare as others
     r"\D{1,2}|the|and|for|are|was|were|has|had|have|did|does?|its|that|this|these|those|with|from|into|which|when|what"
     r"|where|who|whom|whose|why|how|many|much|will|would|can|could|there|their|they|them|she|her|his|him|than|then|also"
@@ -100,9 +111,10 @@ def _support(said: str, asked: set[str], passage: str, weights: _Weights) -> flo
     is_told = bool(wanted - asked) and (len(wanted & there) > 1 or bool(asked & there))
     if not is_told or {term for term, is_bound in words if is_bound} - asked - there:
         return 0.0
-    is_other = any(
-        _negates(said, passage[a:b]) or _own_tail(words, _words(passage[a:b])) for a, b in sentences(passage)
-    )
+    parts = [passage[a:b] for a, b in sentences(passage)]
+    is_other = any(_negates(said, part) or _own_tail(words, _words(part)) for part in parts)
+    if not _is_double(said) and not _NAMES_TERMS.search(said):  # a yes that leaves out on which terms
+        is_other = is_other or any(_is_double(part) and weights.share(wanted, _terms(part)) >= _FRAME for part in parts)
     return 0.0 if is_other or bool(_denied(said)[1]) > bool(_denied(passage)[1]) else weights.share(wanted, there)
 
 
@@ -159,7 +171,7 @@ def _negates(said: str, part: str) -> bool:
 def _denied(text: str) -> tuple[set[str], set[str]]:
     """The words of a sentence without a yes or no before it, and those right after one that denies them."""
     words = _WORD.findall(_REPLY.sub("", text, count=1))
-    nots = (i for i, word in enumerate(words) if _NOT.fullmatch(word))
+    nots = [] if _is_double(text) else _nots(words)
     after = (next((word for word in words[i + 1 : i + 4] if len(word) > 3), "") for i in nots)
     return set(map(_stem, words)), set(map(_stem, filter(None, after)))
 
@@ -172,12 +184,36 @@ def _words(text: str) -> _Words:
     return [(_stem(match[0]), _is_bound(match[0], text, match.start())) for match in _WORD.finditer(text)]
 
 
+def _nots(words: Sequence[str]) -> list[int]:
+    """Places of the words that deny; "Invoice No 4471" denies nothing."""
+    pairs = zip(words, [*words[1:], ""], strict=True)
+    return [
+        i
+        for i, (word, after) in enumerate(pairs)
+        if _NOT.fullmatch(word) and not (word == "No" and after[-1:].isdigit())
+    ]
+
+
+def _is_double(text: str) -> bool:
+    """True for a sentence such as "not without consent", which is no plain yes or no."""
+    words = _WORD.findall(text)
+    nots = _nots(words)
+    return len(nots) == 2 and any(_WITHOUT.fullmatch(words[i]) for i in nots)
+
+
 def _is_bound(word: str, text: str, at: int) -> bool:
-    """True for a number or a name."""
-    return word[-1].isdigit() or (len(word) > 1 and word[0].isupper() and not is_first_word(text, at))
+    """True for a number, its scale, or a name."""
+    return (
+        word[-1].isdigit()
+        or word.lower() in _SCALES
+        or (len(word) > 1 and word[0].isupper() and not is_first_word(text, at))
+    )
 
 
 def _stem(word: str) -> str:
-    """As words are compared: folded, without the ending of a possessive or a plural; a number without its marks."""
+    """As words are compared: folded, without the ending of a possessive or a plural; a number in figures,
+    without its marks."""
+    if figure := _FIGURES.get(word.casefold()):
+        return figure
     folded = re.sub(r"(?<=\d),(?=\d{3}\b)|['’]s?$", "", word.casefold())  # noqa: RUF001
     return folded[:-1] if len(folded) > 3 and folded.endswith("s") and not folded.endswith("ss") else folded

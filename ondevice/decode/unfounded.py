@@ -15,7 +15,8 @@ _NUMBER = re.compile(r"(?<![\w.,])\d(?:[\d.,:/\u00a0\u202f-]*\d)?(?![\w])")
 _LISTED = re.compile(r"(?m)^\s*\d{1,3}[.)]\s")  # the numbers of a list are nobody's
 _NAME = re.compile(r"\b[A-ZÀ-ÖØ-Þ][\w\u2019'-]+(?:[ ][A-ZÀ-ÖØ-Þ][\w\u2019'-]+)*")
 _SENTENCE_ENDS = (".", "!", "?", ":", "\n", "*", "-", "•", "“", '"', "(")
-_GROUPED = "[,\u00a0\u202f\u2019']?"  # between the digits of a thousand
+_GROUPED = "(?:[,\u00a0\u202f\u2019']|[.](?=\\d{3}(?!\\d)))?"  # between the digits of a thousand
+_GERMAN = {"der", "das", "und", "ist", "nicht", "eine", "einen", "einem", "für", "von", "wird", "sind", "wie", "wer"}
 
 
 def unfounded(answer: str, question: str, texts: Sequence[str]) -> tuple[str, ...]:
@@ -31,7 +32,7 @@ def unfounded(answer: str, question: str, texts: Sequence[str]) -> tuple[str, ..
     Returns:
         at most `MOST` of them, each once.
     """
-    looked_up = dict.fromkeys(_claims(answer))
+    looked_up = dict.fromkeys(_claims(answer, has_small_nouns=not _is_german(f"{question} {answer}")))
     if not looked_up:
         return ()
     source = "\n".join((*texts, question)).casefold()
@@ -39,7 +40,12 @@ def unfounded(answer: str, question: str, texts: Sequence[str]) -> tuple[str, ..
     return tuple(dict.fromkeys(missing))[:MOST]
 
 
-def _claims(answer: str) -> Iterator[tuple[str, str]]:
+def _is_german(text: str) -> bool:
+    """True if its nouns begin with capital letters, so that these make no names."""
+    return len(_GERMAN & {*text.casefold().split()}) > 1
+
+
+def _claims(answer: str, *, has_small_nouns: bool) -> Iterator[tuple[str, str]]:
     """The claims that are looked up, with the pattern that finds it in a folded text; in the answer's order."""
     plain = _LISTED.sub(lambda match: " " * len(match[0]), answer)
     found: list[tuple[int, str, str]] = []
@@ -53,6 +59,8 @@ def _claims(answer: str) -> Iterator[tuple[str, str]]:
     for match in _NAME.finditer(plain):
         begins = is_first_word(plain, match.start())
         words = [word for word in match[0].split(" ")[begins:] if len(word) > 2]
+        if len(words) == 1 and not has_small_nouns:
+            continue
         for word in words:
             found.append((match.start(), " ".join(match[0].split(" ")[begins:]), rf"\b{re.escape(_stem(word))}"))
     is_inside = [(match.start(), match.end()) for match in quoted if " " in match[1].strip()]
@@ -73,10 +81,11 @@ def _stem(word: str) -> str:
 
 
 def _number_pattern(number: str) -> str:
-    """Digits with or without marks between thousands; a decimal point or colon stands as it is."""
+    """Digits with or without marks between thousands; a decimal point may be a comma, and a colon a point."""
     digits = re.sub("[,\u00a0\u202f]", "", number)
     pattern = "".join(
-        re.escape(one) + (_GROUPED if one.isdigit() and digits[i + 1 : i + 2].isdigit() else "")
+        {".": "[.,]", ":": "[:.]"}.get(one, re.escape(one))
+        + (_GROUPED if one.isdigit() and digits[i + 1 : i + 2].isdigit() else "")
         for i, one in enumerate(digits)
     )
     return rf"(?<!\d){pattern}(?!\d)"

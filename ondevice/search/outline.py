@@ -30,14 +30,22 @@ _TITLE_BELOW = re.compile(r"\n{1,2}[ \t]*(\S[^\n]{1,60}?(?<![.,;]))[ \t]*\n[ \t]
 _MOST_WORDS = 10  # of a heading that only its number tells
 _SHORT = 80  # characters under an entry of a table of contents
 _NAMES_ONE = re.compile(
-    rf"(?i)\b(?:{'|'.join(_LEVELS)}|appendix|headed|heading|(?:en)?titled|abschnitt|überschrift)\b|[\"\u201c]"
+    r"(?i)\b(?:part|chapter|section|clause|appendix|headed|heading|(?:en)?titled|kapitel|chapitre|capítulo|abschnitt"
+    r"|überschrift)\b"
 )
+_IN_QUOTES = re.compile(r"[\"\u201c]([^\"\u201c\u201d]{2,80})[\"\u201d]")
 _SUMMARY = re.compile(  # of which text, too: a document with a heading "Report" may be asked for as one
     r"(?i)\b(?:summar\w*|overview|outline|document|text|paper|book|article|report|contract|story|file|letter|manual)\b"
 )
-BY_NUMBER = re.compile(
-    rf"(?i)(?:\b({'|'.join(_LEVELS)}|abschnitt|clause)(?:\s+|(?=\d))|§\s*)(\d{{1,3}}(?:\.\d{{1,3}}){{0,3}}|{_ROMAN})\b"
+_WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_OWN = rf"\d{{1,3}}(?:\.\d{{1,3}}){{0,3}}|{'|'.join(_WORDS)}|{_ROMAN}"
+_BY_NUMBER = re.compile(
+    rf"(?i)(?:\b({'|'.join(_LEVELS)}|abschnitt|clause)s?(?:\s+|(?=\d))|§+\s*)"
+    rf"((?:{_OWN})\b(?:(?:\s*,\s*|\s*&\s*|\s+(?:and|or|with|und|et|y|to)\s+)(?:{_OWN})\b)*)"
 )
+_EACH_NUMBER = re.compile(rf"(?i)\b(?:{_OWN})\b")
+# "I" is a number of its own at an end, or where the section does something; in "which part I must sign" it is a person.
+_AFTER_I = re.compile(r"(?i)\W*\Z|\s*[.,:;?)]|\s+(?:says?|mean|about|of|and|deals?|describes?|covers?|discuss\w*|to)\b")
 _OWN_NUMBER = re.compile(rf"(?i)(?:({'|'.join(_LEVELS)})\s+)?(\d{{1,3}}(?:\.\d{{1,3}})*\b|{_ROMAN}(?=[.:)]|\Z))")
 _ASIDE = re.compile(r"\([^()]*\)")
 _FIGURES = {"i": 1, "v": 5, "x": 10, "l": 50}
@@ -77,27 +85,46 @@ def outline(texts: Sequence[str], kind: str) -> list[Heading]:
     return [one for one, key, size in zip(found, keys, sizes, strict=True) if size > _SHORT or size == longest[key]]
 
 
-def section_called(question: str, headings: Sequence[Heading], end: int, *, is_whole: bool) -> tuple[int, int]:
-    """Characters [start, stop) of the section that a question names by number or title; as many as none if it does not.
+def numbers_named(question: str) -> list[tuple[str, str]]:
+    """Kind and number in figures of each section that a question names by its number, such as ("chapter", "4")."""
+    found = dict[tuple[str, str], None]()
+    for named in _BY_NUMBER.finditer(question):
+        for one in _EACH_NUMBER.finditer(named[2]):
+            after = question[named.start(2) + one.end() :]
+            is_letter = one[0].isalpha() and len(one[0]) == 1
+            if not is_letter or (one[0].isupper() and (one[0] != "I" or _AFTER_I.match(after))):
+                found[(named[1] or "section").lower(), _value(one[0])] = None
+    return [*found]
 
-    It ends where the next heading of its level or of a higher one begins.
+
+def sections_called(question: str, headings: Sequence[Heading], end: int, *, is_whole: bool) -> list[tuple[int, int]]:
+    """Characters [start, stop) of the sections that a question names by number, or of one by title, in their order.
+
+    Each ends where the next heading of its level or of a higher one begins.
 
     Args:
         end: of the text.
         is_whole: it asks for a summary, so that a title alone names a section.
     """
-    found: list[int] = []
-    if numbered := BY_NUMBER.search(question):
-        wanted = (numbered[1] or "section").lower(), _value(numbered[2])
-        found = [at for at, one in enumerate(headings) if _is_numbered(one.title, *wanted)]
-    elif (names_one := _NAMES_ONE.search(question)) or is_whole:
-        words = f" {_words(question if names_one else _SUMMARY.sub('', question))} "
-        named = [(len(name), at) for at, one in enumerate(headings) if f" {(name := _name(one.title))} " in words]
-        longest = max(named, default=(0, 0))[0]
-        found = [at for length, at in named if 2 < length == longest]
-    stops = (next((one.start for one in headings[at + 1 :] if one.level <= headings[at].level), end) for at in found)
-    sections = [(headings[at].start, stop) for at, stop in zip(found, stops, strict=True)]
-    return max(sections, key=lambda section: section[1] - section[0], default=(0, 0))
+    wanted, named = list[list[int]](), numbers_named(question)
+    for kind, number in named:
+        wanted.append([at for at, one in enumerate(headings) if _is_numbered(one.title, kind, number)])
+    names_one, quoted = _NAMES_ONE.search(question), _IN_QUOTES.search(question)
+    if not named and (names_one or quoted or is_whole):
+        whole = question if names_one else "" if quoted and not is_whole else _SUMMARY.sub("", question)
+        words = f" {_words(f'{whole} {quoted[1] if quoted else str()}')} "
+        titled = [(len(name), at) for at, one in enumerate(headings) if f" {(name := _name(one.title))} " in words]
+        longest = max(titled, default=(0, 0))[0]
+        wanted = [[at for length, at in titled if 2 < length == longest]]
+    found = set[tuple[int, int]]()
+    for alike in wanted:
+        sections = [(headings[at].start, _end_of(at, headings, end)) for at in alike]
+        found |= {max(sections, key=lambda section: section[1] - section[0])} if sections else set()
+    return sorted(found)
+
+
+def _end_of(at: int, headings: Sequence[Heading], end: int) -> int:
+    return next((one.start for one in headings[at + 1 :] if one.level <= headings[at].level), end)
 
 
 def heading_at(headings: Sequence[Heading], character: int) -> Heading | None:
@@ -159,6 +186,8 @@ def _value(number: str) -> str:
     """The number in figures."""
     if number[0].isdigit():
         return number
+    if (word := number.lower()) in _WORDS:
+        return str(_WORDS.index(word) + 1)
     figures = [_FIGURES[letter] for letter in number.lower()] + [0]
     return str(sum(-one if one < after else one for one, after in pairwise(figures)))
 

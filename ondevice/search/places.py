@@ -8,79 +8,110 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from ondevice.search.outline import BY_NUMBER
+from ondevice.search.outline import numbers_named
+from ondevice.search.sentences import sentences
 
 NUMBERED = ("page", "slide", "sheet")  # units whose numbers are the document's own
 END_CHARS = 800  # of the text, where a question is about its beginning or end
 _PAGE = rf"(?:{'|'.join(NUMBERED)}|seite|folie|página|pagina)s?"
-_TO = r"(?:-|\u2013|to|through|and|bis|und|à|et)"
-_NUMBERS = re.compile(rf"\b{_PAGE}\s*(\d{{1,6}})(?:\s*{_TO}\s*(?:{_PAGE}\s*)?(\d{{1,6}}))?\b", re.IGNORECASE)
-_END = re.compile(rf"\b(?:(first|erste[nr]?)|last|final|letzte[nr]?)\s+{_PAGE}\b", re.IGNORECASE)
+_NUMBERS = re.compile(
+    rf"\b{_PAGE}\s*(\d{{1,6}}\b(?:\s*(?:[-\u2013,&]|\b(?:to|through|bis|à|and|und|et|or|oder|with|mit)\b)+\s*"
+    rf"(?:{_PAGE}\s*)?\d{{1,6}}\b)*)",
+    re.IGNORECASE,
+)
+_RANGE = re.compile(rf"(\d+)(?:\s*(?:[-\u2013]|to|through|bis|à)\s*(?:{_PAGE}\s*)?(\d+))?", re.IGNORECASE)
+_END = re.compile(
+    rf"\b(?:(first|erste[nr]?)|last|final|letzte[nr]?)\s+{_PAGE}\b(?!\s+of\s+(?:chapter|section|part)\b)", re.I
+)
+_TEXTS = "document|text|paper|book|article|report|contract|story|novel|file|letter|manual|page|chapter|section|it"
+_TEXT = rf"(?:{_TEXTS})"
+_OF_IT = (
+    rf"(?:of|in|from|des|im|der|dieses)\s+(?:(?:the|this|that|its|entire|whole)\s+)*(?:{_TEXTS}|dokuments?|textes?)\b"
+)
 _END_OF_TEXT = re.compile(
     r"(?i)\b(?:(first|opening|erste[nr]?)|last|final|closing|letzte[nr]?)\s+"
-    r"(?:sentence|line|row|satz|zeile|(paragraph|absatz))\b"
+    rf"(?:sentence|line|row|satz|zeile|(paragraph|absatz))(?=\W*\Z|\s+(?:says?|reads?|about|mean|lautet?|{_OF_IT}))"
 )
 _WHICH_PAGE = re.compile(rf"\b(?:which|what|welche[nmr]?)\s+{_PAGE}\b", re.IGNORECASE)
 _HEADED = r"(?m)^[#\s]*(?:(?:section|chapter|clause|article|abschnitt|kapitel|artikel|§)\s*{0}\b|{0}[.):]?\s+[^\W\d])"
+_IS = r"(?:does|do|is|are|was|were)"
+# Of a word or a name, or a quotation: what else occurs or is used is no word.
 _COUNT = re.compile(
-    r"(?i)\bhow (?:many times|often)\b.*?\b(\w[\w-]*)\W{1,2}(?:occurs?|appears?|mentioned|stands?|used)\b"
+    rf"(?i)\bhow (?:many times|often)\b.*?(?:{_IS}\s+(?:the\s+)?(?:word|name|phrase|term)?\s*"
+    r"[\"\u201c\u2018']([^\"\u201d\u2019']+)[\"\u201d\u2019']"
+    r"|\b(?:word|name|phrase|term)\s+(\w[\w-]*(?:\s+\w[\w-]*)??)(?=\s+(?:occur|appear|mentioned|stand|used|is\b|in\b)|\W*\Z)"
+    rf"|\b{_IS}\s+(?:the\s+)?((?:\w[\w-]*\s+){{0,2}}\w[\w-]*)\s+(?:(?:being\s+|get\s+)?mentioned\b"
+    r"|(?:occurs?|appears?|stands?)(?:\W*\Z|\s+in\s+(?:the|this|it)\b)))"
+)
+_IN_ALL = (  # the end of a question that asks how many there are in all of a document
+    r"(?:\s+are there(?: in all)?)?(?:\s+(?:does|do|has|have|is|are|there|in)\b)*(?:\s+(?:the|this|that|these)\b)?"
+    rf"(?:\s+(?:{_TEXTS}|pdf|deck|presentation|workbook|thesis|essay))?(?:\s+(?:have|has|contain|long|altogether))?\W*\Z"
 )
 _ABOUT_FILE = re.compile(
-    rf"(?i)\bhow (?:many|long)\b.{{0,20}}\b(?:{_PAGE}|parts|chapters|sections|document)\b|\bfile ?name\b|\bdateiname\b"
-    r"|\bname of (?:this|the) (?:file|document)\b|\bwie viele (?:seiten|folien)\b"
+    rf"(?i)\bhow many {_PAGE}{_IN_ALL}|\bhow long is (?:this|the|it)(?: {_TEXT})?\W*\Z|\bfile ?name\b|\bdateiname\b"
+    r"|\bname of (?:this|the) (?:file|document)\b|\bwie viele (?:seiten|folien) (?:hat|gibt|sind|umfasst|enthält)\b"
 )
-_HOW_MANY_TABLES = re.compile(r"\bhow many tables\b|\bwie viele tabellen\b", re.IGNORECASE)
+_HOW_MANY_TABLES = re.compile(rf"(?i)\bhow many tables{_IN_ALL}|\bwie viele tabellen (?:hat|gibt|sind|enthält)\b")
 _TABLE = re.compile(r"(?:^[^\n]* \| [^\n]*\n){2,}", re.MULTILINE)
 _CAPTION = re.compile(r"^(?:table|tabelle)\s+(\w{1,4}(?:\.\d+)?)[.:]", re.MULTILINE | re.IGNORECASE)
-_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
-_TEXT = r"(?:document|text|paper|book|article|report|contract|story|novel|file|letter|manual|page|chapter|section|it)"
 _OF_ITSELF = re.compile(
-    rf"(?i)\b(?:(?:title|authors?) of|who wrote) (?:this {_TEXT}\b|the {_TEXT}\s*[?.!]*\Z)"
-    r"|\bwer hat (?:das|dies|diesen|dieses|den) \w+ geschrieben\b"
+    rf"(?i)\b(?:title|authors?) of (?:this {_TEXT}\b|the {_TEXT}\s*[?.!]*\Z)"
+    rf"|\bwho wrote (?:this {_TEXT}\b|the (?:document|text|paper|book|article|report|novel|manual)\s*[?.!]*\Z)"
+    r"|\bwer hat (?:dies\w*|das|den) (?:\w*dokument|\w*text|artikel|buch|bericht|aufsatz|roman) geschrieben\b"
 )
 _WHOLE = re.compile(
-    r"(?i)\bsummar|\boverview\b|\boutline\b|\bgist\b|\btl;? ?dr\b|\bin (?:short|brief|a nutshell)\b|\btakeaways?\b"
+    r"(?i)\bsummar(?!y judg)|\bsum (?:it |this |that )?up\b|\boverview\b|\boutline\b|\bgist\b|\btl;? ?dr\b"
+    r"|\bin (?:short|brief)(?=\s*[,:?.!]|\s*\Z)|\bin a nutshell\b|\btakeaways?\b"
     r"|\b(?:main|key|central|overall) (?:idea|point|topic|theme|argument|finding|message|purpose|conclusion)s?\b"
-    rf"|\bwhat (?:is|are|was|does|do) (?:this|the|that|these|all)? ?{_TEXT}s? (?:about|all about|talk about|deal with"
-    r"|say|cover|have in common)\b"
+    r"(?! of contact)"
+    r"|\bwhat(?:['\u2019]s| is| are| was| does| do) (?:this|the|that|these|all)? ?"
+    rf"(?:{_TEXTS}|this|that|pdf|lease|thesis|essay|agreement)s? "
+    r"(?:about|all about|talk about|deal with|say|cover|have in common)\b"
     r"|\b(?:entire|whole) (?:document|text|paper|book|article|report|contract|story)\b"
     r"|\b(?:list|name|enumerate|give me) (?:all|every|each)\b|\bwhat (?:has |have |was |were )?changed\b"
-    r"|\bzusammenfass|\bworum geht|\bfasse?\b.*\bzusammen\b"
-    r"|\brésum|\bde quoi parle|\bresum(?:e|en|ir|a)\b|\bde qué trata"
+    r"|\bzusammenfass|\bworum (?:geht|handelt)|\bfass\w*\b.*\bzusammen\b"
+    r"|\brésum[eé](?!\s+say)|\bde quoi (?:parle|s['\u2019]agit)|\bresúm[ae]|\bde qué trata|总结|概括|概述|要約"
+    r"|(?:\A\W*|\b(?:puedes|puede|por favor,?) )resum(?:e|en|ir|a)\b|\bresum(?:e|en|ir|a) (?:el|la|los|las|este|esta)\b"
 )
 
 
-def pages_named(question: str, unit: str, numbers: Sequence[int]) -> range:
-    """Indices of the pages that a question names by number, or as the first or last; empty where none of them is there.
+def pages_named(question: str, unit: str, numbers: Sequence[int]) -> list[range]:
+    """Indices of the pages that a question names by number, or as the first or last, in ranges; none where none of them
+    is there.
 
     Args:
         unit: the document's word for its pages; if it is none of `NUMBERED`, nobody knows their numbers.
         numbers: of its pages, rising.
     """
     if unit not in NUMBERED or not numbers:
-        return range(0)
-    if found := _NUMBERS.search(question):
-        first, last = int(found[1]), int(found[2] or found[1])
-        return range(bisect_left(numbers, first), bisect_right(numbers, last))
+        return []
+    if named := _numbers(question):
+        found = (range(bisect_left(numbers, first), bisect_right(numbers, last)) for first, last in named)
+        return [pages for pages in sorted(found, key=lambda pages: pages.start) if pages]
     end = _END.search(question)
-    return range(0) if end is None else range(1) if end[1] else range(len(numbers) - 1, len(numbers))
+    return [] if end is None else [range(1) if end[1] else range(len(numbers) - 1, len(numbers))]
 
 
-def section_named(question: str, text: str) -> tuple[int, int]:
-    """Characters [start, stop) of the section that a question names by its number, as far as lines begin with numbers.
+def _numbers(question: str) -> list[tuple[int, int]]:
+    """First and last number of each range of pages that a question names, each number once."""
+    named = (one for found in _NUMBERS.finditer(question) for one in _RANGE.finditer(found[1]))
+    return [*dict.fromkeys((int(one[1]), int(one[2] or one[1])) for one in named)]
 
-    As many as none where it names none, or no line begins with that number. A section ends where the next one of its
-    level or of a higher one begins.
+
+def sections_named(question: str, text: str) -> Iterator[tuple[int, int]]:
+    """Characters [start, stop) of the sections that a question names by number, as far as lines begin with numbers.
+
+    None where it names none, or no line begins with that number. A section ends where the next one of its level or of a
+    higher one begins.
     """
-    if (named := BY_NUMBER.search(question)) and named[2][0].isdigit():
-        numbers = [int(number) for number in named[2].split(".")]
+    for _, number in numbers_named(question):
+        numbers = [int(part) for part in number.split(".")]
         if found := _heading(numbers, text, 0):
             above = [[*numbers[:depth], numbers[depth] + 1] for depth in range(len(numbers))]
             stops = [stop.start() for one in above if (stop := _heading(one, text, found.end()))]
-            return found.start(), min(stops, default=len(text))
-    return 0, 0
+            yield found.start(), min(stops, default=len(text))
 
 
 def end_named(question: str, text: str) -> tuple[int, int]:
@@ -89,7 +120,7 @@ def end_named(question: str, text: str) -> tuple[int, int]:
     Its title and authors stand at its beginning, too.
     """
     end, is_title = _END_OF_TEXT.search(question), _OF_ITSELF.search(question)
-    if end is None and is_title is None:
+    if (end is None and is_title is None) or numbers_named(question):
         return 0, 0
     if end is None or end[1]:
         return 0, text.find("\n", END_CHARS, 2 * END_CHARS) + 1 or min(END_CHARS, len(text))
@@ -103,33 +134,40 @@ def asks_which_page(question: str) -> bool:
     return _WHICH_PAGE.search(question) is not None
 
 
-def told(question: str, texts: Sequence[str], name: str, unit: str, num_pages: int) -> str:
+def told(question: str, texts: Sequence[str], name: str, unit: str, numbers: Sequence[int]) -> str:
     """A sentence for the question that says what is counted and not read; "" where it asks for nothing of the kind.
 
-    That is how many pages or tables there are, what the file is called, how often a word stands in it, and how it
-    begins or ends.
+    That is how many pages or tables there are, what the file is called, how often a word stands in it, how it begins or
+    ends, and that a page is not there.
 
     Args:
         texts: the document's, page by page.
         name: of its file.
         unit: the document's word for its pages.
+        numbers: of its pages, rising.
     """
-    if counted := _COUNT.search(question):
-        word = counted[1]
-        pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
-        times = sum(len(pattern.findall(text)) for text in texts)
-        return f'(Times that the word "{word}" is in the text: {times}.) '
+    is_of_all = not (_numbers(question) or _END.search(question) or numbers_named(question))
+    if (counted := _COUNT.search(question)) and is_of_all:
+        words = counted[1] or counted[2] or counted[3]
+        phrase = r"\s+".join(map(re.escape, words.split()))
+        times = sum(len(re.findall(rf"(?<!\w){phrase}(?!\w)", text, re.IGNORECASE)) for text in texts)
+        which = f'the words "{words}" are' if " " in words else f'the word "{words}" is'
+        return f"(Times that {which} in the text: {times}.) "
     if _ABOUT_FILE.search(question):
-        return f'(The file is called "{name}" and has {num_pages} {unit}{"s" * (num_pages != 1)}.) '
-    if _HOW_MANY_TABLES.search(question):
+        pages = f" and has {len(numbers)} {unit}{'s' * (len(numbers) != 1)}" if unit != "part" else "; it has no pages"
+        return f'(The file is called "{name}"{pages}.) '
+    if _HOW_MANY_TABLES.search(question) and is_of_all:
         captions = {number for text in texts for number in _CAPTION.findall(text)}
         return f"(Tables in the text: {len(captions) or sum(len(_TABLE.findall(text)) for text in texts)}.) "
+    if (named := _numbers(question)) and unit in NUMBERED and numbers and not pages_named(question, unit, numbers):
+        return f"(There is no {unit} {named[0][0]}: the {unit}s are {numbers[0]} to {numbers[-1]}.) "
     end = _END_OF_TEXT.search(question)
-    if end and texts and not (_NUMBERS.search(question) or _END.search(question) or BY_NUMBER.search(question)):
-        sentences = _SENTENCES.split((texts[0][:END_CHARS] if end[1] else texts[-1].rstrip()[-END_CHARS:]).strip())
+    if end and is_of_all and (written := [text for text in texts if text.strip()]):
+        text = written[0].lstrip()[:END_CHARS] if end[1] else written[-1].rstrip()[-END_CHARS:]
+        parts = [" ".join(text[start:stop].split()) for start, stop in sentences(text)]
         many = 2 if end[2] else 1
-        sentences = sentences[:many] if end[1] else sentences[-many:]
-        return f"(The text {'begins' if end[1] else 'ends'}: {' '.join(sentences)}) "
+        parts = parts[:many] if end[1] else parts[-many:]
+        return f"(The text {'begins' if end[1] else 'ends'}: {' '.join(parts)}) "
     return ""
 
 

@@ -20,7 +20,11 @@ _PLAIN = re.compile(
     "|top|level|table|in|this|that|document|paper|book|text|report|article|file|it|there|does|do|have|has|here|and|their"
     "|titles|section|chapter|nenne|zeige|welche|wie|viele|alle|die|das|der|des|dokuments|buchs|textes|gibt|es|hat|im|sind"
 )
-_HOW_MANY = re.compile(r"how many (chapters|sections|headings) (?:does|do|has|are in)\b", re.IGNORECASE)
+_HOW_MANY = re.compile(
+    r"(?i)how many (chapters|sections|headings) (?:does|do|has|have|are in|are there in) (?:the|this|that|it|its)"
+    r"(?: (?:document|text|paper|book|novel|story|article|report|essay|thesis|contract|agreement|file|manual|pdf))?"
+    r"(?: (?:have|contain))?\W*\Z"
+)
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "last")
 _NTH = re.compile(rf"(?i)\b({'|'.join(_ORDINALS)}) {_KIND}\b.{{0,12}}\b(?:called|title|titled|headed|named?)\b")
 _NTH_TITLE = re.compile(rf"(?i)\b(?:title|heading|name) of the ({'|'.join(_ORDINALS)}) {_KIND}\b(?!['\u2019])")
@@ -71,12 +75,16 @@ def _listed(question: str) -> str:
         return _KINDS[counted[1].lower()]
     found = re.findall(r"\w+", question.casefold())
     kinds = [word for word in found if word in _KINDS]
-    return _KINDS[kinds[0]] if len(kinds) == 1 and all(map(_PLAIN.fullmatch, set(found) - {*kinds})) else ""
+    asks = not {"do", "can", "could"} & {*found} or {"list", "name", "show", "give", "tell", "how", "what", "which"} & {
+        *found
+    }
+    is_plain = len(kinds) == 1 and all(map(_PLAIN.fullmatch, set(found) - {*kinds}))
+    return _KINDS[kinds[0]] if asks and is_plain else ""
 
 
 def _of_kind(headings: Sequence[Heading], kind: str) -> Sequence[Heading]:
     """Headings that call themselves so; else all of them, or those of the first level that has several."""
-    named = [one for one in headings if one.title.lower().startswith(kind)]
+    named = [one for one in headings if re.match(rf"{kind}\b", one.title, re.IGNORECASE)]
     if named or kind in ("part", "book"):
         return named
     if kind == "heading":

@@ -6,7 +6,7 @@ changes. A small reader does better with a few passages before its eyes than wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,9 @@ from ondevice.events import TokensRecalled
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import PROMPT
 from ondevice.search.bm25 import BM25, names_beside
-from ondevice.search.outline import heading_at, section_called
+from ondevice.search.outline import heading_at, sections_called
 from ondevice.search.passages import Bounds, Passages, with_another
-from ondevice.search.places import NUMBERED, asks_for_whole, end_named, pages_named, section_named
+from ondevice.search.places import NUMBERED, asks_for_whole, end_named, pages_named, sections_named
 from ondevice.search.tables import Row, rows_named
 from ondevice.session.plan import Plan
 
@@ -79,36 +79,46 @@ class Rereading:
 
         Returns:
             Tokens [start, stop) of each; none where nothing fits it, or it asks for the whole. Of a place that it names
-            they are, all of that if there is room. A section that it seems to name comes before what is found.
+            they are, all of that if there is room, else the passages of it. Sections that it seems to name come before
+            what is found.
         """
-        first, last = self.place_named(question)
-        section = (0, 0) if first < last else self._tokens_of(self._section_named(question))
-        if first == last and asks_for_whole(question):
-            (first, last), section = section, (0, 0)
-            if first == last:
+        place = self.places_named(question)
+        sections = () if place else self._sections_named(question)
+        if not place and asks_for_whole(question):
+            place, sections = sections, ()
+            if not place:
                 return self._beginnings(max_tokens) if self._tokens.places else ()
         if max_tokens < 1:
             return ()
-        if first < last <= first + max_tokens:
-            return ((first, last),)
+        if place and _size(place) <= max_tokens:
+            return place
         scores = self._by_words(question) + self.search.scores(earlier) / 2
         if attention is not None:
             sums = np.concatenate(([0.0], np.cumsum(attention)))
             scores = _interleaved(np.array([sums[stop] - sums[start] for start, stop in self._passages.bounds]), scores)
-        if first < last:
-            is_there = np.array([start < last and stop > first for start, stop in self._passages.bounds])
-            scores = is_there * (scores + np.linspace(2e-9, 1e-9, scores.size))  # the first ones where none fits
+        if place:  # the first ones where none fits
+            scores = np.where(self._are_in(place), scores + np.linspace(2e-9, 1e-9, scores.size), -np.inf)
         if self._tokens.places and scores.any():  # no document without a word of it
             scores = np.where(scores > 0, scores, -np.inf)
-        begin, end = section
-        given: Bounds = [(begin, min(end, begin + max_tokens))] if begin < end else []
+        given: Bounds = ()
+        if sections and _size(sections) <= max_tokens:
+            given = sections
+        elif sections:  # what fits of them, and then the rest
+            scores = scores + self._are_in(sections) * (1 + scores.max())
         for row in rows:
             offset = self._starts[row.page_index]
             given = with_another(given, *self._tokens_of((offset + row.start, offset + row.stop)))
         found = self._passages.best(scores, max_tokens, self._between.size, given=given) if scores.any() else given
         if self._tokens.places and not found:
             return self._beginnings(max_tokens)
-        return [(max(start, first), min(stop, last)) for start, stop in found] if first < last else found
+        if not place:
+            return found
+        parts = ((max(start, a), min(stop, b)) for start, stop in found for a, b in place)
+        return [(start, stop) for start, stop in parts if start < stop]
+
+    def _are_in(self, place: Bounds) -> npt.NDArray[np.bool_]:
+        """True for each passage that has a token of a place."""
+        return np.array([any(start < b and stop > a for a, b in place) for start, stop in self._passages.bounds])
 
     def _beginnings(self, max_tokens: int) -> Bounds:
         """Beginnings of all documents of a collection: of several, only passages are read."""
@@ -128,27 +138,34 @@ class Rereading:
         start, stop = self._passages.bounds[index]
         return self._text[self._spans[start, 0] : self._spans[stop - 1, 1]]
 
-    def place_named(self, question: str) -> tuple[int, int]:
-        """Tokens [start, stop) of the pages, beginning or end that a question names; as many as none if it does not."""
+    def places_named(self, question: str) -> Bounds:
+        """Tokens [start, stop) of the pages, beginning or end that a question names, in order; none if it does not."""
         tokens = self._tokens
         if tokens.places:  # each of several documents has such a place
-            return 0, 0
+            return ()
         numbers = [tokens.page_number(index) for index in range(tokens.num_pages)]
-        if pages := pages_named(question, tokens.document.unit, numbers):
-            return tokens.page_tokens(pages[0])[0], tokens.page_tokens(pages[-1])[1]
-        return self._tokens_of(end_named(question, self._text))
+        place: Bounds = ()
+        for pages in pages_named(question, tokens.document.unit, numbers):
+            place = with_another(place, tokens.page_tokens(pages[0])[0], tokens.page_tokens(pages[-1])[1])
+        return place or self._all_tokens_of([end_named(question, self._text)])
 
-    def _section_named(self, question: str) -> tuple[int, int]:
-        """Characters [start, stop) of the section that a question names by title or number."""
+    def _sections_named(self, question: str) -> Bounds:
+        """Tokens [start, stop) of the sections that a question names by title or number."""
         is_whole, end = asks_for_whole(question), len(self._text)
-        start, stop = section_called(question, self._tokens.headings, end, is_whole=is_whole)
-        return (start, stop) if start < stop else section_named(question, self._text)
+        found = sections_called(question, self._tokens.headings, end, is_whole=is_whole)
+        return self._all_tokens_of(found or sections_named(question, self._text))
+
+    def _all_tokens_of(self, places: Iterable[tuple[int, int]]) -> Bounds:
+        """Tokens [start, stop) of all places, characters [start, stop) of the text, that are not empty."""
+        found: Bounds = ()
+        for start, stop in places:
+            if start < stop:
+                found = with_another(found, *self._tokens_of((start, stop)))
+        return found
 
     def _tokens_of(self, place: tuple[int, int]) -> tuple[int, int]:
         """Tokens [start, stop) that some characters [start, stop) of the text are in."""
         start, stop = place
-        if start == stop:
-            return 0, 0
         first = int(np.searchsorted(self._spans[:, 1], start, side="right"))
         return first, int(np.searchsorted(self._spans[:, 0], stop))
 
@@ -201,6 +218,10 @@ class Rereading:
         if page or title:
             text += ", ".join(filter(None, (page, title))) + ":\n"
         return self._plan.loaded.tokenizer.encode(text)[0]
+
+
+def _size(places: Bounds) -> int:
+    return sum(stop - start for start, stop in places)
 
 
 def _interleaved(attention: Weights, words: Weights) -> Weights:

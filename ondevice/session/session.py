@@ -222,7 +222,8 @@ class Session:
         tokens, fact, rows = self.context.tokens, "", list[Row]()
         if tokens.keeps_text:
             if not tokens.places:
-                fact = told(question, tokens.texts, tokens.document.name, tokens.document.unit, tokens.num_pages)
+                numbers = [tokens.page_number(index) for index in range(tokens.num_pages)]
+                fact = told(question, tokens.texts, tokens.document.name, tokens.document.unit, numbers)
             if generation.num_passage_tokens and not (fact or self._names_place(question)):
                 rows = self._again.rows_named(question)
         asked = f"{fact}{told_of(rows, question)}{question}"
@@ -310,8 +311,7 @@ class Session:
         return self._rereading
 
     def _names_place(self, question: str) -> bool:
-        first, last = self._again.place_named(question)
-        return first < last
+        return bool(self._again.places_named(question))
 
     def _rereads(self, generation: GenerationConfig) -> bool:
         """True if questions are answered from passages, which are read again."""

@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.decode.passages import sentences
 from ondevice.decode.support import check
 from ondevice.decode.unfounded import unfounded
 from ondevice.events import AnswerFinished, AnswerToken, QuestionRead, Source, Sources
+from ondevice.search.sentences import sentences
 from ondevice.session.session import Session
 from tests.browser.driver import Visit, expect, new_context, visiting
 from tests.browser.screenshots import sample_pdf

@@ -37,6 +37,14 @@ def tokens_of(*texts: str) -> DocumentTokens:
         ("Find the total", ""),
         ("List the clauses", ""),
         ("Give me a summary in three sentences", ""),
+        ("Give me in one sentence the reason for termination", ""),
+        ("Give me a one-line answer: when does the lease end?", ""),
+        ("Gib mir in einem Satz den Grund", ""),
+        ("Find the part number of the pump", ""),
+        ("Give the place of birth", ""),
+        ("Where does the state store its records?", ""),
+        ("Where do the talks take place?", ""),
+        ("Where in the research paper does it say that dogs bark?", "dogs bark"),
     ],
 )
 def test_a_request_for_words_has_a_subject(question: str, subject: str) -> None:

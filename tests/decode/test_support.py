@@ -111,3 +111,21 @@ def test_a_figure_of_another_column_is_said_otherwise(answer: str, expected: tup
     cited = check(answer, question, [SOURCES[1], TABLE], TEXT, ROWS)
     assert [(one.passage, one.text, one.agrees) for one in cited] == ([(1, *expected)] if expected else [])
     assert not [one for one in check(answer, question, [SOURCES[1]], TEXT, ROWS) if "Lamp" in one.text]
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "agrees"),
+    [
+        ("Pets are allowed with written consent.", "Pets are not allowed without written consent.", True),
+        ("Pets are allowed.", "Pets are not allowed without written consent.", None),
+        ("Pets are allowed in the cabin.", "Pets are not allowed in the cabin.", False),
+        ("Invoice 4471 is due in June.", "Invoice No 4471 is due in June.", True),
+        ("The notice period is 3 months.", "The notice period is three months.", True),
+        ("Profit was 12 million crowns.", "Profit was 12 thousand crowns.", False),
+        ("Profit was 12 million crowns.", "Profit was 12 million crowns.", True),
+    ],
+)
+def test_what_denies_and_what_counts_is_read_as_it_is_meant(answer: str, text: str, agrees: bool | None) -> None:
+    filler = "The ship sailed past the island and the sea was calm. " * 30
+    cited = check(answer, "What does it say?", [Source(text, 1, 0, 1, 0, 1, 1.0, 1.0)], (f"{text} {filler}",))
+    assert [one.agrees for one in cited] == ([] if agrees is None else [agrees])

@@ -47,3 +47,13 @@ def test_only_so_many_are_named_and_each_once():
 def test_a_long_text_takes_no_time():
     pages = ["word " * 200_000] * 8  # 8 million letters
     assert unfounded("It is 17 for Sigrun Aas.", "?", pages) == ("17", "Sigrun Aas")
+
+
+def test_marks_between_digits_are_those_of_any_language():
+    pages = ("Er zahlt 1.500,00 Euro und 12,5 % um 3.30 Uhr.",)
+    assert unfounded("It is 1500, 1,500 or 12.5 at 3:30, not 15 or 250.", "", pages) == ("15", "250")
+
+
+def test_nouns_of_a_german_answer_are_no_names():
+    answer = "Wie im Vertrag steht, ist die Frist drei Monate, und Ingrid Lund zahlt."
+    assert unfounded(answer, "Wie lang ist die Frist?", ("The notice period is three months.",)) == ("Ingrid Lund",)

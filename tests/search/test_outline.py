@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ondevice.search.outline import Heading, headed, heading_at, outline, section_called
+from ondevice.search.outline import Heading, headed, heading_at, outline, sections_called
 from ondevice.search.places import asks_for_whole
 
 PROSE = "The harbour lay still that morning, and nobody spoke of the ferry. " * 3
@@ -17,8 +17,8 @@ def titles(text: str, kind: str = "txt") -> list[str]:
 
 def section(question: str, texts: list[str], kind: str = "pdf") -> str:
     text = "".join(texts)
-    found = section_called(question, outline(texts, kind), len(text), is_whole=asks_for_whole(question))
-    return text[slice(*found)]
+    found = sections_called(question, outline(texts, kind), len(text), is_whole=asks_for_whole(question))
+    return "".join(text[start:stop] for start, stop in found)
 
 
 def test_marked_headings_have_their_level_page_and_place() -> None:

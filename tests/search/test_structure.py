@@ -53,6 +53,11 @@ def test_sections_are_those_of_the_first_level_that_has_several() -> None:
     assert [line.strip("- ").split(" (")[0] for line in answer.split("\n")[2:]] == sections
 
 
+def test_a_title_that_only_begins_with_the_letters_of_a_part_is_none() -> None:
+    text = "## Parties\nTwo.\n## Partial invalidity\nNone.\n"
+    assert from_outline("How many parts are there?", [text], lambda: outline([text], "pdf"), str) == ""
+
+
 def test_chapters_are_those_that_call_themselves_so() -> None:
     text = "".join(f"CHAPTER {number}\n\n{'word ' * 50}\n\n" for number in ("I", "II", "III"))
     answer = from_outline("Which chapters are there?", [text], lambda: outline([text], "txt"), str)
@@ -80,6 +85,10 @@ def test_chapters_are_those_that_call_themselves_so() -> None:
         ("Which section is about tides?", ""),
         ("Name the section on tides.", ""),
         ("What is this document about?", ""),
+        ("How many sections does chapter 2 have?", ""),
+        ("How many chapters does Elizabeth stay in London?", ""),
+        ("How many sections do I have to sign?", ""),
+        ("Can I do it in parts?", ""),
     ],
 )
 def test_one_heading_one_word_and_questions_for_the_model(question: str, answer: str) -> None:
