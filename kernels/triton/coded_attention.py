@@ -93,7 +93,7 @@ def _widened(  # type: ignore[no-untyped-def]  # the arguments have the types of
     return wide
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["length_ptr"])  # they lie in one table for all layers
 def coded_attention_kernel(  # type: ignore[no-untyped-def]
     query_ptr,
     key_ptr,

@@ -62,6 +62,7 @@ def split(query: Tensor, num_kv_heads: int, num_steps: int, num: int | None = No
     if num is None:
         fill = 1 if is_interpreted() else round(2 * _num_processors(query.device) / num_places)
         num = max(1, min(num_steps // 2, _MAX_SPLITS, fill))
+        num = 1 << (num.bit_length() - 1)  # compiled for a few numbers alone, however many slots there are
     num = min(num, num_steps)
     partial = statistics = out = torch.empty_like(query)
     if num > 1:

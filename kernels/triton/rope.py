@@ -63,7 +63,7 @@ def rope_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types
     """A program for some heads of each token."""
     # 64 bits: a long pass has more numbers than 32 bits count.
     token, batch = tl.program_id(0).to(tl.int64), tl.program_id(2).to(tl.int64)
-    head = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    head = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     dim = tl.arange(0, PADDED_DIM)
     half: tl.constexpr = ROTARY_DIM // 2
     turns = dim < ROTARY_DIM

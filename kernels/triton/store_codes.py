@@ -136,7 +136,7 @@ def _store(  # type: ignore[no-untyped-def]
         tl.store(code_ptr + slot * half + place, (low | (high << 4)).to(tl.uint8), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["slot_ptr", "position_ptr"])  # they lie in one table for all layers
 def store_codes_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
     query_key_ptr,
     new_value_ptr,

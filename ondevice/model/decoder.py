@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ondevice.config import KeyRotation, KvDtype
 from ondevice.errors import PotError
+from ondevice.kernels.backend import uses_triton
 from ondevice.kernels.coded_attention import ends_early
 from ondevice.kernels.codes import Frame
 from ondevice.kernels.projection import runs_calls
@@ -255,4 +256,6 @@ class Decoder:
 def _suits_graph(pot: MemoryPot, options: Options) -> bool:
     """True if a token of an answer goes into a slot that all heads share, and attends to all."""
     is_answer = isinstance(options.origin, int) and options.origin == PROMPT and not options.num_transient
+    if pot.is_coded and not uses_triton(pot.positions):  # all slots would be made wide for each token
+        return False
     return is_answer and options.attention is None and not isinstance(pot.victims, list)

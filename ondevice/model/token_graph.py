@@ -108,6 +108,7 @@ class TokenGraph:
         with torch.cuda.stream(stream):
             for _ in self._step(held, pot):
                 pass
+            _clear_workspaces()  # those of products lie in the memory of the graphs then, and live as long
             step, graphs = self._step(held, pot), list[torch.cuda.CUDAGraph]()
             for _ in range(0, len(self._parts.layers), _LAYERS):
                 graphs.append(torch.cuda.CUDAGraph())
@@ -117,6 +118,7 @@ class TokenGraph:
                     held.out = next(step)
                 finally:
                     graphs[-1].capture_end()
+            _clear_workspaces()
         torch.cuda.current_stream().wait_stream(stream)
         held.graphs = graphs
 
@@ -162,6 +164,11 @@ class TokenGraph:
         query, keys = query_keys.split((self._parts.num_heads, self._parts.num_kv_heads), dim=1)
         together = zip(*(some.chunk(pot_layers_per_layer, dim=1) for some in (query, keys, values)), strict=True)
         return [(torch.cat((query, keys), dim=1), values) for query, keys, values in together]
+
+
+def _clear_workspaces() -> None:
+    """Let cuBLAS take new memory for its workspaces; it is kept for each stream, and streams are used again."""
+    getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
 
 
 def suits(parts: ModelParts, rotary: Rotary) -> bool:

@@ -92,7 +92,7 @@ class _Pass:
         if not self._is_distilled:
             return waiting + largest
         mass = _FLOAT * self._all_slots
-        chosen = (self._novelty() if waiting else 0) + _PER_SLOT * mass
+        chosen = (self._novelty() if config.pot.needs_novelty else 0) + _PER_SLOT * mass
         # On a CPU the C library keeps what a stage has freed, in pieces that the next one finds no use for.
         return waiting + mass + (largest + chosen if self._device == "cpu" else max(largest, chosen))
 

@@ -11,7 +11,7 @@ from ondevice.kernels.int4 import suits_int4
 from ondevice.kernels.rounding import quantize_int4
 from torch import nn
 
-from ondevice.config import EngineConfig
+from ondevice.config import EngineConfig, KvDtype
 from ondevice.model.decoder import Decoder
 from ondevice.model.packed_modules import PackedLinear, replace_module
 from ondevice.pot.memory_pot import MemoryPot
@@ -24,6 +24,7 @@ from ondevice_bench.speed.random_model import random_model
 from ondevice_bench.speed.reference import Reference
 
 _CAPACITY, _CACHED = 4096, (1500, 3500)
+_CODED: tuple[KvDtype, ...] = ("int8", "k8v4")
 _NEW_TOKENS, _ROUNDS, _WARM = 64, 2, 4
 _COUNTED = 4  # tokens whose calls are counted
 
@@ -39,6 +40,8 @@ def measure_decoding(run: Run) -> None:
                 _measure(run, name, engine, num_cached, bandwidth)
             else:
                 run.leave_out(f"decoding of {name} after {num_cached} tokens", "no time is left")
+        for kv_dtype in _CODED:
+            _measure_coded(run, name, engine, kv_dtype)
         try:
             if run.has_time:
                 _measure_int4(run, name, engine)
@@ -85,6 +88,28 @@ def _measure(run: Run, name: str, engine: Engine, num_cached: int, bandwidth: fl
     run.summary[f"decode_ratio_vs_call_by_call_{suffix}"] = speed["pot"] / speed["pot, call by call"]
 
 
+def _measure_coded(run: Run, name: str, engine: Engine, kv_dtype: KvDtype) -> None:
+    """The same from a quantised pot, beside one token after the other without a graph."""
+    num_cached, case = _CACHED[-1], {"model": name, "cached tokens": _CACHED[-1]}
+    if not run.has_time:
+        run.leave_out(f"decoding of {name} from a pot in {kv_dtype}", "no time is left")
+        return
+    ids = torch.randint(0, 256, (1, num_cached + 1), device=run.device)
+    slow = Decoder(engine.loaded.model, has_fast_step=False)
+    tokens = list[list[int]]()
+    for contender, decoder in ((f"pot, {kv_dtype}", engine.decoder), (f"pot, {kv_dtype}, call by call", slow)):
+        _, speeds, written = _rounds(decoder, ids, kv_dtype)
+        tokens.append(written)
+        run.add([row(contender, case, "decoding speed", "tokens/s", speeds)])
+    agreement = [one == other for one, other in zip(*tokens, strict=True)]
+    shared = sum(agreement) / len(agreement)
+    run.add([row(f"pot, {kv_dtype}", case, "same tokens as call by call", "share", [shared])])
+    speed = {one.contender: one.p50 for one in run.rows if one.case == case and one.metric == "decoding speed"}
+    if "pot" in speed:
+        suffix = f"{'8b' if name == LARGE else '1b'}_{num_cached}"
+        run.summary[f"decode_ratio_{kv_dtype}_vs_model_{suffix}"] = speed[f"pot, {kv_dtype}"] / speed["pot"]
+
+
 def _measure_int4(run: Run, name: str, engine: Engine) -> None:
     """The same model with its weights rounded to four bits, which is also how long that takes."""
     num_cached, began = _CACHED[0], time.perf_counter()
@@ -102,9 +127,12 @@ def _measure_int4(run: Run, name: str, engine: Engine) -> None:
         run.summary[f"decode_speedup_int4_{suffix}"] = speed[contender] / speed["pot"]
 
 
-def _rounds(decoder: Decoder, ids: torch.Tensor) -> tuple[MemoryPot, list[float], list[int]]:
+def _rounds(
+    decoder: Decoder, ids: torch.Tensor, kv_dtype: KvDtype = "model"
+) -> tuple[MemoryPot, list[float], list[int]]:
     """A pot that has read all ids but the last, tokens a second of each round from there, and what was written."""
-    pot, speeds, tokens = decoder.new_pot(_CAPACITY), list[float](), list[int]()
+    pot = decoder.allocate(decoder.pot_shape(_CAPACITY, kv_dtype=kv_dtype))
+    speeds, tokens = list[float](), list[int]()
     decoder.forward(ids[:, :-1], pot)
     with pot.savepoint():
         _decode(decoder, pot, ids, _WARM)

@@ -48,6 +48,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "art": ({}, {}, {"art": ArtConfig(enabled=True, block_size=16)}),
     "spec": ({}, {}, {"spec": SpecConfig(keep=0.4)}),
 }
+CODED = {
+    kind: ({"kv_dtype": kind}, LONG, {}) for kind in ("int8", "k8v4", "int4")
+}  # what lies near is rounded either way
 
 
 @pytest.fixture
@@ -89,7 +92,7 @@ def test_sessions_are_those_of_a_cpu(family, case, ties_by_order):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("case", ["default", "long answer", "tier", "slim", "half-cache"])
+@pytest.mark.parametrize("case", ["default", "long answer", "tier", "slim", "half-cache", *CODED])
 def test_sixteen_bits_leave_the_pot_as_it_was(family, case):
     answers, _ = _session(family, case, GPU, torch.bfloat16)
     assert len(answers) == 2
@@ -97,7 +100,7 @@ def test_sixteen_bits_leave_the_pot_as_it_was(family, case):
 
 def _session(family: str, case: str, device: torch.device, dtype: torch.dtype = torch.float32) -> tuple[list[str], Any]:
     """Two answers about one document, and how many heads hold each of its tokens."""
-    pot, generation, others = CASES[case]
+    pot, generation, others = (CASES | CODED)[case]
     loaded = tiny_loaded(family, num_layers=6, dtype=dtype, max_positions=2048)
     loaded = replace(loaded, model=loaded.model.to(device), device=device)
     config = EngineConfig(

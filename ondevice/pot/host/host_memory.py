@@ -55,7 +55,8 @@ class HostMemory:
         self._tiers = (self.tier,) if self.hidden is None else (self.tier, self.hidden)
         device = pot.positions.device
         self._pot = pot
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        # None of those in which graphs are recorded: they have no priority.
+        self._stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offload")
         self._pending: list[Future[TokensOffloaded]] = []
         self.num_copied = list(pot.num_cached)
@@ -130,7 +131,7 @@ class HostMemory:
         computed = None
         if self._stream is not None:
             wait(self._pending)  # no more than one such copy takes memory of the GPU
-            taken, computed = list(taken), torch.cuda.current_stream().record_event()
+            taken, computed = _drained(list(taken)), torch.cuda.current_stream().record_event()
         self._pending.append(self._worker.submit(self._copy, after[0] - before[0], taken, dropped, computed))
 
     def distilled(self) -> None:
@@ -211,3 +212,9 @@ class HostMemory:
     @property
     def _num_bytes_moved(self) -> int:
         return sum(tier.num_bytes_moved for tier in self._tiers)
+
+
+def _drained(pieces: list[Taken]) -> Iterator[Taken]:
+    """Give pieces away, so that the memory of each is free as soon as it is copied."""
+    while pieces:
+        yield pieces.pop(0)
