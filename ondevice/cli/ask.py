@@ -236,6 +236,7 @@ def _converse(
     Of the `early` answers, from before reading, one whose passages are the same afterwards is not written again.
     """
     from ondevice.cli.conversation import answer
+    from ondevice.decode.denial import NOT_YET
     from ondevice.decode.prompt import Turn, is_worth_remembering
 
     finished: list[AnswerFinished] = []
@@ -246,7 +247,8 @@ def _converse(
 
     for question in given:
         before = early.get(question)
-        if before is not None and session.searches(question, session.context.config.generation):
+        is_found = before is not None and not before.text.startswith(NOT_YET)
+        if before is not None and is_found and session.searches(question, session.context.config.generation):
             finished.append(replace(before, ledger=session.context.ledger))
             continue
         finished.append(_answer_given(session, question, display, history(), is_named=len(given) > 1))

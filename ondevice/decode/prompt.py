@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ondevice.decode.denial import NO_SENTENCE, NOT_THERE
+from ondevice.decode.denial import NO_SENTENCE, NOT_THERE, NOT_YET
 from ondevice.events import History
 from ondevice.model.chat import ChatParts
 from ondevice.search.tables import Row
@@ -26,7 +26,7 @@ def is_worth_remembering(answer: str, num_unread: int) -> bool:
 
     Where it stands before the same question, a model says it again, whatever it has read since.
     """
-    return bool(answer) and not num_unread and not answer.startswith((NOT_THERE, NO_SENTENCE))
+    return bool(answer) and not num_unread and not answer.startswith((NOT_THERE, NOT_YET, NO_SENTENCE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Prompt:
         history: how much of the conversation is in it.
         told: a sentence before the question, of what is known of the file; "" if none.
         rows: of tables, that are told before the question.
+        earlier: the questions before it that it may speak of; "" if none.
     """
 
     ids: list[int]
@@ -46,6 +47,7 @@ class Prompt:
     history: History = field(default_factory=History)
     told: str = ""
     rows: Sequence[Row] = ()
+    earlier: str = ""
 
 
 def with_history(parts: ChatParts, question: str, turns: Sequence[Turn], max_tokens: int) -> Prompt:

@@ -186,7 +186,7 @@ def _words(text: str) -> _Words:
 
 def _nots(words: Sequence[str]) -> list[int]:
     """Places of the words that deny; "Invoice No 4471" denies nothing."""
-    pairs = zip(words, [*words[1:], ""], strict=True)
+    pairs = zip(words, [*words[1:], ""], strict=False)
     return [
         i
         for i, (word, after) in enumerate(pairs)

@@ -14,10 +14,15 @@ from statistics import median
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.scan.chunks import Chunk
 
-_BULLET = re.compile(r"^\s*(?:[-*•–]|\(?\d{1,3}[.)])\s+")  # noqa: RUF001
+_BULLET = re.compile(  # no day of a German date
+    r"^\s*(?:[-*•–]|\(?\d{1,3}[.)])\s+(?!(?:Jan|Feb|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)\w* \d)"  # noqa: RUF001
+)
 _AROUND = " \t\"'“”‘’`*_.,;:!?()[]"  # noqa: RUF001
-_NOTHING = re.compile(r"(?i)^(?:none|nothing|no|n/?a|not (?:found|mentioned|stated)|that is not in the document)\b")
-_ROW = re.compile(r"\s*;\s*|\s*,\s*(?:and\s+|or\s+|&\s*)?|\s+(?:and|or|&)\s+")
+_NOTHING = re.compile(
+    r"(?i)^(?:(?:none|nothing|no|n/?a|not (?:found|mentioned|stated)|that is not in the document)\W*\Z"
+    r"|(?:none|nothing|no|not)\b.*\b(?:is|are|was|were|mentioned|found|named|listed|stated|given)\b)"
+)
+_ROW = re.compile(r"\s*;\s*|(?:(?<!\d)\s*,|\s*,(?!\d))\s*(?:and\s+|or\s+|&\s*)?|\s+(?:and|or)\s+")
 _YEAR = re.compile(r"^(?:1[0-9]|20)\d\d$")
 _NUMBER = re.compile(r"\d+")
 _SPACE = re.compile(r"\s+")

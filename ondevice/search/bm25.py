@@ -24,6 +24,23 @@ _ASKS = re.compile(
     r"what|who|whom|whose|which|when|where|why|how|many|much|is|are|was|were|be|do|does|did|has|have|had|can|could|answer"
     r"|give|tell|name|list|me|in|a|few|words?|briefly|short|sentence|please"
 )
+# Words that tell the language of a question, and the commonest ones, of which a text in that language has two.
+_LANGUAGES = tuple(
+    (re.compile(words), usual)
+    for words, usual in (
+        (
+            "the|of|to|and|what|which|who|whose|when|where|why|how|is|are|was|were|did|does|has|have|with|from|that|this|it",
+            ("the", "of", "and"),
+        ),
+        (
+            "der|das|und|ist|wie|wann|wer|wo|welche[mnrs]?|wird|wurden?|nicht|eine?|den|dem|des|von|zu[mr]|für|auf|mit|hat",
+            ("der", "und", "die"),
+        ),
+        ("les?|est|et|du|quel(?:le)?s?|qui|dans|pour|une|combien|où|quand|comment", ("les", "des", "est")),
+        ("el|los|las|qué|cuál|cuántos?|quién|cómo|dónde|cuándo|por|una|del", ("los", "del", "que")),
+        ("il|di|che|della|quanto|chi|dove|quando|è", ("che", "della", "il")),
+    )
+)
 _MOST_NAMES = 12
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s*|\n")  # noqa: RUF001
 _NAME = re.compile(r"(?<![\w'’-])[^\W\d_][\w'’-]+")  # noqa: RUF001
@@ -72,17 +89,24 @@ class BM25:
     def coverage(self, question: str) -> float | None:
         """The largest share of a question's words, rare ones counting most, that one passage has.
 
-        None where too few stand anywhere for the question to be in their language. Words that ask do not count.
+        None where the question is in another language. Words that ask do not count.
         """
         asked = {term for term in terms(question) if not _ASKS.fullmatch(term)}
         weights = {term: weight for term, weight in self.weights(question).items() if term in asked}
-        if len(weights) < _SAME_LANGUAGE * len(asked) or not asked:
+        if not asked or not self._is_like(question, len(weights) / len(asked)):
             return None
         held = np.zeros(self._num_passages)
         for term, weight in weights.items():
             held[self._passages_with(self._numbers[term])] += weight
         missing = (len(asked) - len(weights)) * float(rarity(self._num_passages, np.zeros(1, np.int64))[0])
         return float(held.max()) / (sum(weights.values()) + missing)
+
+    def _is_like(self, question: str, share: float) -> bool:
+        """True if a question is in the language of the passages, which have a `share` of its words."""
+        asked = {*terms(question)}
+        own = [usual for words, usual in _LANGUAGES if any(map(words.fullmatch, asked))]
+        known = [usual for _, usual in _LANGUAGES if sum(word in self._numbers for word in usual) > 1]
+        return any(usual in known for usual in own) if own and known else share >= _SAME_LANGUAGE
 
     def having(self, terms: Iterable[str]) -> set[int]:
         """The passages that have all of some known terms; all where there are none."""
@@ -108,6 +132,12 @@ def terms(text: str) -> Iterator[str]:
             yield from (word[i : i + 2] for i in range(max(len(word) - 1, 1)))
         else:
             yield word
+
+
+def num_own(question: str) -> int:
+    """Words of a question that say what it is about: none that ask, and none that hold a sentence together."""
+    usual = (_ASKS, *(words for words, _ in _LANGUAGES))
+    return sum(not any(words.fullmatch(term) for words in usual) for term in terms(question))
 
 
 def names_beside(question: str, passage: str, index: BM25) -> str:

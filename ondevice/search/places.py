@@ -50,8 +50,11 @@ _IN_ALL = (  # the end of a question that asks how many there are in all of a do
     rf"(?:\s+(?:{_TEXTS}|pdf|deck|presentation|workbook|thesis|essay))?(?:\s+(?:have|has|contain|long|altogether))?\W*\Z"
 )
 _ABOUT_FILE = re.compile(
-    rf"(?i)\bhow many {_PAGE}{_IN_ALL}|\bhow long is (?:this|the|it)(?: {_TEXT})?\W*\Z|\bfile ?name\b|\bdateiname\b"
-    r"|\bname of (?:this|the) (?:file|document)\b|\bwie viele (?:seiten|folien) (?:hat|gibt|sind|umfasst|enthält)\b"
+    rf"(?i)\bhow many {_PAGE}{_IN_ALL}"
+    r"|\bhow long is (?:this|the) (?:document|text|file|pdf|book|paper|article|report|manual|novel)\W*\Z"
+    r"|\bwhat is (?:the|its) file ?name\W*\Z|\b(?:this|the) (?:file|document)(?:['\u2019]s)? (?:file ?)?name\b"
+    r"|\bdateiname\b|\bname of (?:this|the) (?:file|document)\b"
+    r"|\bwie viele (?:seiten|folien) (?:hat|gibt|sind|umfasst|enthält)\b"
 )
 _HOW_MANY_TABLES = re.compile(rf"(?i)\bhow many tables{_IN_ALL}|\bwie viele tabellen (?:hat|gibt|sind|enthält)\b")
 _TABLE = re.compile(r"(?:^[^\n]* \| [^\n]*\n){2,}", re.MULTILINE)
@@ -61,16 +64,17 @@ _OF_ITSELF = re.compile(
     rf"|\bwho wrote (?:this {_TEXT}\b|the (?:document|text|paper|book|article|report|novel|manual)\s*[?.!]*\Z)"
     r"|\bwer hat (?:dies\w*|das|den) (?:\w*dokument|\w*text|artikel|buch|bericht|aufsatz|roman) geschrieben\b"
 )
+_LISTS = re.compile(r"(?i)\b(?:list|name|enumerate|give me) (?:all|every|each)\b")
 _WHOLE = re.compile(
     r"(?i)\bsummar(?!y judg)|\bsum (?:it |this |that )?up\b|\boverview\b|\boutline\b|\bgist\b|\btl;? ?dr\b"
     r"|\bin (?:short|brief)(?=\s*[,:?.!]|\s*\Z)|\bin a nutshell\b|\btakeaways?\b"
-    r"|\b(?:main|key|central|overall) (?:idea|point|topic|theme|argument|finding|message|purpose|conclusion)s?\b"
-    r"(?! of contact)"
+    r"|\b(?:main|key|central|overall) (?:idea|topic|theme|argument|finding|message|conclusion)s?\b"
+    rf"|\b(?:main|key|central|overall) (?:point|purpose)s?\b(?=\W*\Z|[,;]| (?:of|in) (?:this|the|it)(?: {_TEXT})?\W*\Z)"
     r"|\bwhat(?:['\u2019]s| is| are| was| does| do) (?:this|the|that|these|all)? ?"
     rf"(?:{_TEXTS}|this|that|pdf|lease|thesis|essay|agreement)s? "
-    r"(?:about|all about|talk about|deal with|say|cover|have in common)\b"
+    r"(?:about|all about|talk about|deal with|say|cover|have in common)(?=\s*[,;.?!]|\s*\Z| (?:in|as a) )"
     r"|\b(?:entire|whole) (?:document|text|paper|book|article|report|contract|story)\b"
-    r"|\b(?:list|name|enumerate|give me) (?:all|every|each)\b|\bwhat (?:has |have |was |were )?changed\b"
+    r"|\bwhat (?:has |have |was |were )?changed\b(?=\W*\Z| between\b)"
     r"|\bzusammenfass|\bworum (?:geht|handelt)|\bfass\w*\b.*\bzusammen\b"
     r"|\brésum[eé](?!\s+say)|\bde quoi (?:parle|s['\u2019]agit)|\bresúm[ae]|\bde qué trata|总结|概括|概述|要約"
     r"|(?:\A\W*|\b(?:puedes|puede|por favor,?) )resum(?:e|en|ir|a)\b|\bresum(?:e|en|ir|a) (?:el|la|los|las|este|esta)\b"
@@ -177,5 +181,10 @@ def _heading(numbers: Sequence[int], text: str, start: int) -> re.Match[str] | N
 
 
 def asks_for_whole(question: str) -> bool:
-    """True if a question is about all of a text: a summary, its topic, its main points."""
-    return _WHOLE.search(question) is not None
+    """True if a question is about all of a text: a summary, its topic, its main points, a list of all that it names."""
+    return _WHOLE.search(question) is not None or asks_for_list(question)
+
+
+def asks_for_list(question: str) -> bool:
+    """True if a question asks for all of a kind that a text names."""
+    return _LISTS.search(question) is not None

@@ -9,8 +9,8 @@ import csv
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from ondevice.search.bm25 import terms
@@ -20,7 +20,8 @@ _MOST_CHARS = 1_200  # of all of them
 _MOST_LINES = 2_000  # of one table that are looked at
 _NEAR = 0.6  # of the best row's score: others with as much are meant, too
 _LONGEST_LABEL = 40  # characters of a line between two rows, which names the rows beside it
-_DELIMITERS = ",;\t|"
+_DELIMITERS = ";\t|,"  # the last may stand in a number
+_MOST_HEAD = 20_000  # characters in which the mark between cells is looked for
 _FIGURE = re.compile(r"[^\w]*\d[\d.,:/%\s^{}*-]*[^\w]*")
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _RULE = re.compile(r"[\s|:+=-]*")
@@ -34,13 +35,17 @@ _USUAL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a table: its page and characters [start, stop) there, its cells, and the names of their columns."""
+    """A row of a table: its page and characters [start, stop) there, its cells, and the names of their columns.
+
+    `place` is what it stands under: a heading, in a collection with the document.
+    """
 
     page_index: int
     start: int
     stop: int
     cells: tuple[str, ...]
     names: tuple[str, ...]
+    place: str = ""
 
     def columns(self, asked: set[str]) -> list[int]:
         """The columns that are told: those asked for, those with its words, and those before the figures, or else all.
@@ -53,14 +58,26 @@ class Row:
         known = [at for at in columns if not is_other[at] and _own_words(self.cells[at]) & asked]
         # Some names stand over two columns.
         names = [name or self.names[max(at - 1, 0)] for at, name in enumerate(self.names)]
+        own, years = [{*words_of(name)} for name in names], _years(asked)
+        held = _years(*own)
+        if years - held and years & held:  # one of them is a column's in other words
+            return columns
         wanted = [at for at in columns if set() < _own_words(names[at]) <= asked and at not in known]
+        for year in held:  # also one in other words, and those between, as in "from 2019 to 2023"
+            if years and min(years) <= year <= max(years) and not any(year in own[at] for at in wanted):
+                wanted += [at for at in columns if year in own[at] and at not in known]
         first = next((at for at in columns if _is_number(self.cells[at])), len(self.cells))
         is_chosen = any(at >= first for at in wanted)
         return [at for at in columns if not is_chosen or at < first or at in known or at in wanted]
 
     def told(self, asked: set[str]) -> str:
-        """Names and cells of those columns."""
-        return "; ".join(f"{self.names[at]}: {self.cells[at]}".removeprefix(": ") for at in self.columns(asked)) + "."
+        """Names and cells of those columns, after its place."""
+        cells = (f"{self.names[at]}: {self.cells[at]}".removeprefix(": ") for at in self.columns(asked))
+        return f"{self.place}: ".removeprefix(": ") + "; ".join(cells) + "."
+
+
+def _years(*texts: set[str]) -> set[str]:
+    return {word for words in texts for word in words if _YEAR.fullmatch(word)}
 
 
 def told_of(rows: Sequence[Row], question: str) -> str:
@@ -71,11 +88,20 @@ def told_of(rows: Sequence[Row], question: str) -> str:
     return f"A table of the document says: {told.rstrip()}\n\n" if told else ""
 
 
-def rows_named(question: str, pages: Sequence[tuple[int, str]], *, is_csv: bool = False) -> list[Row]:
+def rows_named(
+    question: str,
+    pages: Sequence[tuple[int, str]],
+    place: Callable[[int, int], str] = lambda page_index, start: "",
+    *,
+    is_csv: bool = False,
+) -> list[Row]:
     """The rows of tables that a question names by their cells, in the order of the text; none where they are many.
+
+    Where it names the place of some of them, the others are left out.
 
     Args:
         pages: indices and texts of those in which they may stand.
+        place: of a row, by the index of its page and its first character there.
         is_csv: the texts are tables whose cells commas or other marks part.
     """
     asked = words_of(question)
@@ -92,7 +118,10 @@ def rows_named(question: str, pages: Sequence[tuple[int, str]], *, is_csv: bool 
         best |= {one: max(scores[-1], best.get(one, 0.0)) for one in hit}
     least = max(_NEAR * max(scores), 1e-9)
     at = [i for i, score in enumerate(scores) if score >= least and any(score >= best[one] for one in hits[i])]
-    return [rows[i] for i in at] if len(at) <= _MOST_ROWS else []
+    found = [replace(rows[i], place=place(rows[i].page_index, rows[i].start)) for i in at]
+    there = [len(_own_words(row.place) & {*asked}) for row in found]
+    found = [row for row, shared in zip(found, there, strict=True) if shared == max(there)]
+    return found if len(found) <= _MOST_ROWS else []
 
 
 def _hits(rows: Sequence[Row], asked: list[str]) -> list[set[str]]:
@@ -124,7 +153,7 @@ def _rows(index: int, text: str, is_csv: bool) -> Iterator[Row]:
     if "|" not in text and not is_csv:
         return
     lines: list[tuple[int, int, list[str]]] = []
-    mark = max(_DELIMITERS, key=text.partition("\n")[0].count) if is_csv else "|"
+    mark = _delimiter(text) if is_csv else "|"
     for match in re.finditer(r"[^\n]+(?:\n|\Z)|\n", text):
         cells = _cells(match[0].rstrip("\n"), mark)
         above = lines[-1][2] if lines else []
@@ -137,6 +166,14 @@ def _rows(index: int, text: str, is_csv: bool) -> Iterator[Row]:
             yield from _with_names(index, lines)
             lines = []
     yield from _with_names(index, lines)
+
+
+def _delimiter(text: str) -> str:
+    """The mark that parts the first lines into equally many cells, and into most."""
+    lines = [line for line in text[:_MOST_HEAD].split("\n")[:6] if line.strip()]
+    counts = {mark: [len(_cells(line, mark)) for line in lines] for mark in _DELIMITERS}
+    is_even = {mark: len({*found}) == 1 and found[0] > 1 for mark, found in counts.items()}
+    return max(_DELIMITERS, key=lambda mark: (is_even[mark], max(counts[mark], default=0)))
 
 
 def _cells(line: str, mark: str) -> list[str]:
@@ -154,7 +191,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _is_figure(cell: str) -> bool:
-    return _is_number(cell) and not _YEAR.fullmatch(cell)
+    return _is_number(cell) and not _YEAR.fullmatch(cell.strip(" *†()"))
 
 
 def _with_names(index: int, lines: list[tuple[int, int, list[str]]]) -> Iterator[Row]:

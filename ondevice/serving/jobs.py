@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from ondevice.config import EngineConfig
+from ondevice.decode.denial import NOT_YET
 from ondevice.errors import PasswordRequired, PotError, WrongPassword
 from ondevice.events import AnswerFinished, Event
 from ondevice.library.library import Entry, Library
@@ -278,7 +279,10 @@ class Jobs:
         is_there = [one.question for one in given] == [one.question.strip() for one in early]
         if not is_there or any(one.record.get("stop_reason") == "cancelled" for one in given):
             return  # the conversation was cleared, or an answer was stopped: nobody waits for it
-        is_same = [session.searches(one.question, one.generation) for one in early]
+        is_same = [
+            session.searches(one.question, one.generation) and not before.text.startswith(NOT_YET)
+            for one, before in zip(early, given, strict=True)
+        ]
         if all(is_same):
             return
         for at, (asked, before) in enumerate(zip(early, given, strict=True), first):

@@ -20,7 +20,7 @@ from ondevice.pot.shape import PROMPT
 from ondevice.search.bm25 import BM25, names_beside
 from ondevice.search.outline import heading_at, sections_called
 from ondevice.search.passages import Bounds, Passages, with_another
-from ondevice.search.places import NUMBERED, asks_for_whole, end_named, pages_named, sections_named
+from ondevice.search.places import NUMBERED, asks_for_list, asks_for_whole, end_named, pages_named, sections_named
 from ondevice.search.tables import Row, rows_named
 from ondevice.session.plan import Plan
 
@@ -58,7 +58,13 @@ class Rereading:
         bounds = (self._passages.bounds[at] for at in best)
         pages = {page for start, stop in bounds for page in map(tokens.page_index, (start, stop - 1))}
         is_csv = tokens.document.kind == "csv"
-        return rows_named(question, [(page, tokens.texts[page]) for page in sorted(pages)], is_csv=is_csv)
+        return rows_named(question, [(page, tokens.texts[page]) for page in sorted(pages)], self._place, is_csv=is_csv)
+
+    def _place(self, page_index: int, start: int) -> str:
+        """The heading above a character of a page, in a collection after its document."""
+        above = heading_at(self._tokens.headings, self._starts[page_index] + start)
+        title = "" if above is None else above.title[:_TITLE_CHARS]
+        return ", ".join(filter(None, (self._tokens.place(page_index) if self._tokens.places else "", title)))
 
     def find(
         self,
@@ -86,7 +92,7 @@ class Rereading:
         sections = () if place else self._sections_named(question)
         if not place and asks_for_whole(question):
             place, sections = sections, ()
-            if not place:
+            if not place and not (self._tokens.places and asks_for_list(question)):
                 return self._beginnings(max_tokens) if self._tokens.places else ()
         if max_tokens < 1:
             return ()

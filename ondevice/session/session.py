@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -36,6 +37,7 @@ from ondevice.events import (
 from ondevice.machine.memory import memory_watched
 from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
+from ondevice.search.bm25 import num_own
 from ondevice.search.passages import Bounds
 from ondevice.search.places import asks_for_whole, asks_which_page, told
 from ondevice.search.structure import from_outline
@@ -44,6 +46,8 @@ from ondevice.session.plan import SHORT_TEXT, Plan
 from ondevice.session.rereading import Rereading, Weights
 from ondevice.session.sizing import sized
 from ondevice.stage_clock import StageClock
+
+_FOLLOWS = re.compile(r"(?i)\A\W*(?:and|or|but|what about|how about|und|oder|wie ist es|et|y)\b")
 
 
 class Session:
@@ -225,11 +229,12 @@ class Session:
                 numbers = [tokens.page_number(index) for index in range(tokens.num_pages)]
                 fact = told(question, tokens.texts, tokens.document.name, tokens.document.unit, numbers)
             if generation.num_passage_tokens and not (fact or self._names_place(question)):
-                rows = self._again.rows_named(question)
+                spoken = f"{_spoken_of(history)} {question}" if _FOLLOWS.match(question) else question
+                rows = self._again.rows_named(spoken)
         asked = f"{fact}{told_of(rows, question)}{question}"
         prompt = with_history(self.context.chat, asked, history, self._prompt_tokens(generation))
-        prompt = replace(prompt, begun=tuple(begun), told=fact, rows=rows)
-        earlier = history[-1].question if prompt.history.num_remembered else ""
+        earlier = _spoken_of(history[-prompt.history.num_remembered :]) if prompt.history.num_remembered else ""
+        prompt = replace(prompt, begun=tuple(begun), told=fact, rows=rows, earlier=earlier)
         attention = self._attention(question, prompt, generation)
         clock.book("look")
         num_asked = len(prompt.ids) + len(prompt.begun)
@@ -367,7 +372,7 @@ class Session:
             return None
         if prompt.begun or prompt.told or asks_for_whole(question) or self._names_place(question):
             return None
-        coverage = self._again.search.coverage(question)
+        coverage = self._again.search.coverage(question if num_own(question) > 1 else f"{prompt.earlier} {question}")
         is_early = context.spans and not context.tokens.places  # of a collection nothing is read
         return None if coverage is None else Judgement(NOT_YET if is_early else NOT_THERE, coverage)
 
@@ -380,3 +385,13 @@ class Session:
             return GenerationConfig().num_passage_tokens
         free = 0 if context.has_evicted_outside else context.pot.num_free - generation.max_new_tokens
         return max(free, context.config.pot.reserve // 2)
+
+
+def _spoken_of(turns: Sequence[Turn]) -> str:
+    """The last questions, back to one that says what it is about."""
+    spoken = ""
+    for turn in reversed(turns):
+        spoken = f"{turn.question} {spoken}".strip()
+        if num_own(spoken) > 1:
+            break
+    return spoken

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondevice.search.bm25 import BM25, K1, B, terms
+from ondevice.search.bm25 import BM25, K1, B, num_own, terms
 
 
 def test_bm25_is_the_published_sum() -> None:
@@ -76,3 +76,13 @@ def test_coverage_of_another_language_or_of_no_words_is_not_known() -> None:
     assert index.coverage("Welche Farbe hat das rote Boot?") is None
     assert index.coverage("What is it?") is None
     assert index.coverage("?") is None
+
+
+def test_a_question_in_the_language_of_the_text_is_covered_by_nothing_where_no_word_stands_there() -> None:
+    index = BM25(
+        ["The tenant pays the rent of the flat, and the deposit is due.", "Siemens and the heating of the flat."]
+    )
+    assert index.coverage("When was Mozart born?") == 0
+    assert index.coverage("Wann wurde Siemens gegr\u00fcndet?") is None
+    assert index.coverage("Quote Siemens") is not None
+    assert (num_own("and in 2023?"), num_own("Who else pays the rent?")) == (1, 3)

@@ -110,6 +110,9 @@ def test_the_end_is_the_last_lines(question: str) -> None:
         ("How many times has the vaccine been used?", ""),
         ("How many parts does the pump have?", ""),
         ("How long must the document be kept?", ""),
+        ("How long is the contract?", ""),
+        ("How long is it?", ""),
+        ("What file name does the configuration need?", ""),
         ("How many tables does the restaurant have?", ""),
         ("What is on page 700?", "(There is no page 700: the pages are 1 to 2.) "),
         ('How often is "crane" mentioned?', '(Times that the word "crane" is in the text: 1.) '),
@@ -159,7 +162,10 @@ def test_of_parts_of_our_own_no_number_is_told() -> None:
     ["What's this document about?", "What is this lease about?", "Sum up the document",
      "Fassen Sie das Dokument zusammen", "Worum handelt es sich?", "Resúmeme el texto",
      "Resume este documento", "De quoi s'agit-il ?",
-     "总结这份文件", "What is the main point?", "In short, what happens?", "Give me a summary"],
+     "总结这份文件", "What is the main point?", "In short, what happens?",
+     "What does the contract say?", "What is the main purpose of this document?",
+     "What are the key findings of the study?",
+     "What changed between the two?", "Give me a summary"],
 )  # fmt: skip
 def test_a_question_may_be_about_all_of_the_text(question: str) -> None:
     assert asks_for_whole(question)
@@ -169,7 +175,10 @@ def test_a_question_may_be_about_all_of_the_text(question: str) -> None:
     "question",
     ["How much is held in short-term investments?", "Who is our main point of contact?", "When does work resume?",
      "What does his resume say about Python?", "When was the motion for summary judgment filed?",
-     "Which drugs are in short supply?", "What is this fee about to change?"],
+     "What does the contract say about termination?", "What does it say about pets?",
+     "What does the report say on revenue in 2023?", "What is the main purpose of the escrow account?",
+     "What was changed in the 2021 amendment to the notice period?", "Which drugs are in short supply?",
+     "What is this fee about to change?"],
 )  # fmt: skip
 def test_a_question_for_a_fact_is_not(question: str) -> None:
     assert not asks_for_whole(question)

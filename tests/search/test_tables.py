@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ondevice.search.tables import rows_named, told_of
@@ -143,3 +145,41 @@ def test_a_column_without_a_name_is_told_with_the_one_before() -> None:
 def test_hostile_tables_take_no_time() -> None:
     dots = "1" + "." * 200_000 + "a"
     assert not told("How many lamps?", f"Lamp | Oil\n{dots} | {dots}\n" + "a | b\n" * 50_000)
+
+
+YEARS = "Line | FY 2019 | 2020 | 2021 (restated) | Net 2022\nRevenue | 10 | 99 | 12 | 13\nCosts | 1 | 2 | 3 | 4\n"
+
+
+@pytest.mark.parametrize(
+    ("question", "columns"),
+    [
+        ("In which year between 2019 and 2021 was revenue highest?", 3),
+        ("Compare revenue in 2019 with 2021", 3),
+        ("What was revenue in 2021?", 1),
+        ("What was revenue in 2021 and 2030?", 4),  # which it has not, or calls otherwise
+    ],
+)
+def test_years_are_told_in_other_words_and_with_those_between(question: str, columns: int) -> None:
+    assert len(re.findall(r"20\d\d", told(question, YEARS))) == columns
+
+
+def test_a_row_is_told_with_its_place_and_only_where_that_is_named() -> None:
+    head = "Product | 2022 | 2023\n"
+    text = f"{head}Widgets | 5 | 7\n\nAnd of the other country this long line tells:\n\n{head}Widgets | 8 | 9\n"
+    half = text.index("And of")
+
+    def place(page_index: int, start: int) -> str:
+        return "Germany" if start < half else "France"
+
+    def rows(question: str) -> list[str]:
+        return [row.told({"2023"}) for row in rows_named(question, [(0, text)], place)]
+
+    assert rows("How many widgets were sold in France in 2023?") == ["France: Product: Widgets; 2023: 9."]
+    assert len(rows("How many widgets were sold in 2023?")) == 2
+
+
+def test_the_mark_between_cells_is_the_one_that_parts_all_lines_alike() -> None:
+    text = "Artikel;Preis, EUR\nMutter;2,30\nSchraube;1,10\n"
+    assert told("Was ist der Preis von Mutter?", text, is_csv=True) == (
+        "A table of the document says: Artikel: Mutter; Preis, EUR: 2,30.\n\n"
+    )

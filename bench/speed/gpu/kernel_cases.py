@@ -108,7 +108,7 @@ def _store_error(shape: tuple[int, int, int, int, int], dtype: torch.dtype, devi
 
 
 def _store_coded_cases() -> Iterator[KernelCase]:
-    """Where torch divides otherwise one in a hundred numbers may be a step apart, and a scale in 16 bits a place."""
+    """One in a hundred numbers may be a step apart, where torch divides otherwise, and a scale in 16 bits a place."""
     for dtype, bits, shape in product((torch.float32, torch.bfloat16), BITS, _STORE):
         name, error = (
             f"{shape} in {bits[0]} and {bits[1]} bits {dtype}",
