@@ -157,7 +157,7 @@ class Completion:
 
 
 def _reason(finished: AnswerFinished) -> str:
-    return "length" if finished.stop_reason == "length" else "stop"
+    return "length" if finished.stop_reason in ("length", "turn", "cancelled") else "stop"  # what was cut is not whole
 
 
 def _evidence(finished: AnswerFinished) -> dict[str, Any]:

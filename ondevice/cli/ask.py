@@ -82,6 +82,9 @@ def ask(
             from ondevice.session.saving import require_place
 
             require_place(save)
+        from ondevice.cli.conversation import typed_questions
+
+        typed = typed_questions(document == STREAM) if interactive else iter(())
         seconds: dict[str, float] = {}
         early: dict[str, AnswerFinished] = {}
         keeper: Keeper | None = None
@@ -108,9 +111,6 @@ def ask(
         unsaved = None if save is None else _save(session, save, keeper)
         for notice in session.notices:
             say(notice)
-        from ondevice.cli.conversation import typed_questions
-
-        typed = typed_questions(document == STREAM) if interactive else iter(())
         finished = _converse(session, given, typed, early, display, remembers=answers.remember)
         if keeper is not None and unsaved is None:
             keeper.remove()

@@ -137,7 +137,7 @@ def typed_questions(document_is_stdin: bool) -> Iterator[str]:
     """Questions from the keyboard, or line by line from a pipe, until it ends or the user says so.
 
     Raises:
-        ConfigError: standard input was the document, and there is no terminal to ask.
+        ConfigError: standard input is the document, and there is no terminal to ask; now, before it is read.
     """
     source: TextIO = sys.stdin
     if document_is_stdin:
@@ -146,6 +146,10 @@ def typed_questions(document_is_stdin: bool) -> Iterator[str]:
         except OSError:
             fix = "Save the document to a file, or give the questions on the command line."
             raise ConfigError("Nobody can be asked: standard input was the document", fix=fix) from None
+    return _questions(source)
+
+
+def _questions(source: TextIO) -> Iterator[str]:
     while True:
         line = _next_line(source)
         if not line or line.strip().lower() in _GOODBYES:

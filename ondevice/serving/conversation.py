@@ -25,7 +25,7 @@ class Answer:
         self._first_seconds = self._last_seconds = 0.0
         self._recalled: TokensRecalled | None = None
         self._is_finished = False
-        self._replaced = [] if asked.at is None else workspace.exchanges[asked.at :]
+        self._replaced = [] if asked.at is None or asked.keeps_others else workspace.exchanges[asked.at :]
         del workspace.exchanges[len(workspace.exchanges) - len(self._replaced) :]
         self._show()
 
@@ -55,7 +55,7 @@ class Answer:
             return
         session = self._workspace.session
         num_tokens = len(self._ids) - len(self._asked.begun)
-        if not num_tokens or session is None:
+        if not num_tokens or session is None or self._asked.keeps_others:
             self._workspace.writing = None
             self._workspace.exchanges += self._replaced
             return
@@ -103,4 +103,7 @@ class Answer:
             tuple(rows),
         )
         workspace.writing = None  # only now: another page may look at any time
-        workspace.exchanges.append(answered)
+        if not self._asked.keeps_others or self._asked.at is None:
+            workspace.exchanges.append(answered)
+        elif answer.stop_reason != "cancelled":
+            workspace.exchanges[self._asked.at] = answered

@@ -288,7 +288,7 @@ class Jobs:
         for at, (asked, before) in enumerate(zip(early, given, strict=True), first):
             if not workspace.stop.is_set():
                 other = None if is_same[at - first] else before  # the same passages confirm nothing
-                again = replace(asked, at=at, begun=(), instead_of=other)
+                again = replace(asked, at=at, keeps_others=True, begun=(), instead_of=other)
                 yield from self._answer_within(workspace, session, again)
 
     def _answer_asked(

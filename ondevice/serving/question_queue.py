@@ -19,6 +19,7 @@ class Asked:
         is_early: it was asked before anything was read.
         instead_of: the answer from before all was read, which this one confirms or replaces; None: there is none.
         at: the exchange whose place it takes, and that of all that came after; None: it comes last.
+        keeps_others: it takes the place of that one alone, and only once it is complete: nobody has asked for it.
         begun: tokens of the answer that are there already; it goes on after them.
         attempt: at this answer; each draws other tokens where the temperature is above 0.
     """
@@ -30,6 +31,7 @@ class Asked:
     is_early: bool = False
     instead_of: Exchange | None = None
     at: int | None = None
+    keeps_others: bool = False
     begun: tuple[int, ...] = ()
     attempt: int = 0
 

@@ -15,6 +15,7 @@ from ondevice.serving.workspace import Workspace
 from ondevice.ui.composer import waits_for
 
 Messages = list[dict[str, Any]]
+_CODE = re.compile(r"(```.*?(?:```|\Z)|`[^`\n]+`)", re.DOTALL)
 _MARKDOWN = re.compile(r"([!-/:-@\[-`{-~])")  # all that may mean something
 
 
@@ -27,7 +28,7 @@ def conversation(workspace: Workspace) -> Messages:
         if at > last - SHOWN:
             shown.append(_said(_tools(at, exchange, is_last=at == last)))
     if writing is not None:
-        text = [_said(without_images(writing[1]))] if writing[1] else []
+        text = [_said(_plain(writing[1]))] if writing[1] else []
         shown += [_asked(writing[0]), *text, _said('[Stop](#answer-stop-0 "Stop")')]
     if waiting is not None:
         shown += [_asked(waiting.question), _said(f"*{waits_for(workspace, waiting)}*")]
@@ -35,7 +36,7 @@ def conversation(workspace: Workspace) -> Messages:
 
 
 def _asked(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": without_images(text)}
+    return {"role": "user", "content": _plain(text)}
 
 
 def _said(text: str) -> dict[str, Any]:
@@ -56,17 +57,22 @@ def _answer(workspace: Workspace, exchange: Exchange) -> str:
         missing = _MARKDOWN.sub(r"\\\1", ", ".join(map(one_line, exchange.unfounded)))
         lines.append(f"**Not in the document:** {missing}")
     parts, start = [], 0
+
+    def said(part: str) -> str:
+        is_quoted = exchange.record.get("stop_reason") == "quoted"  # word for word
+        return _MARKDOWN.sub(r"\\\1", part) if is_quoted else _marked(part, exchange.unfounded)
+
     for one in cited:
         if one.agrees:
             link = f" [\\[{one.passage + 1}\\]]({_place(exchange, one.passage)})"
-            parts += [_marked(text[start : one.stop], exchange.unfounded), link]
+            parts += [said(text[start : one.stop]), link]
             start = one.stop
-    return "".join(f"> {line}\n\n" for line in lines) + "".join(parts) + _marked(text[start:], exchange.unfounded)
+    return "".join(f"> {line}\n\n" for line in lines) + "".join(parts) + said(text[start:])
 
 
 def _marked(text: str, missing: list[str]) -> str:
     """A part of an answer with marks on what the document lacks."""
-    text = without_images(text)
+    text = _plain(text)
     found = "|".join(map(re.escape, sorted(missing, key=len, reverse=True)))
     return re.sub(rf"(?<!\w)(?:{found})(?!\w)", r"<mark>\g<0></mark>", text) if found else text
 
@@ -86,7 +92,7 @@ def _account(workspace: Workspace, exchange: Exchange) -> dict[str, Any]:
     places = [_MARKDOWN.sub(r"\\\1", workspace.place(source.page)) for source in exchange.sources]
     links = [f"[\\[{i}\\] {place}]({_place(exchange, i - 1)})" for i, place in enumerate(places, 1)]
     rows = [f"- **Evidence**: {' '.join(links)}"] if links else []
-    rows += [without_images(f"- **{name}**: {text}") for name, text in exchange.rows]
+    rows += [_plain(f"- **{name}**: {text}") for name, text in exchange.rows]
     line = ". ".join(filter(None, (exchange.summary or exchange.account, _what_follows(workspace, exchange))))
     return _said("\n".join(rows)) | {"metadata": {"title": without_images(line), "status": "done"}}
 
@@ -101,6 +107,15 @@ def _tools(at: int, exchange: Exchange, *, is_last: bool) -> str:
     tools = {"copy": "Copy"} | ({"anew": "Try again"} if is_last else {}) | {"edit": "Edit the question"}
     tools |= {"go": "Continue"} if is_last and exchange.is_cut else {}
     return " ".join(f'[{text}](#answer-{name}-{at} "{text}")' for name, text in tools.items())
+
+
+def _plain(text: str) -> str:
+    """`without_images`, and every "<" a character of the text, as in `List<String>`: the page would take it for a tag.
+
+    In code it is one anyway.
+    """
+    parts = _CODE.split(without_images(text))
+    return "".join(part if at % 2 else part.replace("<", "&lt;") for at, part in enumerate(parts))
 
 
 def without_images(text: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
-from ondevice.api.chat import asked_of
+from ondevice.api.chat import _reason, asked_of
 from ondevice.config import GenerationConfig
 from ondevice.decode.prompt import Turn
 from ondevice.errors import ConfigError
@@ -140,3 +141,10 @@ def test_what_came_before_is_the_conversation() -> None:
     assert asked.generation.max_new_tokens == 9
     with pytest.raises(ConfigError, match=r"temperature is 'hot'\. Give a number"):
         asked_of({"messages": messages, "temperature": "hot"}, GenerationConfig())
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"), [("end", "stop"), ("length", "length"), ("turn", "length"), ("cancelled", "length")]
+)
+def test_an_answer_that_was_cut_is_not_said_to_be_whole(reason: str, said: str) -> None:
+    assert _reason(SimpleNamespace(stop_reason=reason)) == said  # type: ignore[arg-type]

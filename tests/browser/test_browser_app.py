@@ -172,6 +172,7 @@ def test_hostile_text_is_only_text(visit: Visit, tmp_path: Path, monkeypatch: py
     assert page.url.startswith(visit.url), "links of an answer are not followed"
     assert opened == []
     assert page.evaluate("window.hit") is None
+    assert page.inner_text("#od-chat").count("<script>window.hit=1</script>") >= 2, "of question and answer"
     assert (
         page.locator("#od-chat script, #od-chat img, #od-card img, [onerror], .od-text :is(img, script, a)").count()
         == 0

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ondevice.cli import conversation
+from ondevice.errors import ConfigError
 from tests.builders.models import save_checkpoint, tiny_model
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="shells there close no streams")
@@ -43,6 +45,20 @@ def test_a_name_and_a_question_that_are_no_utf8(place: Path) -> None:
     status, out, _ = run(place, b"ask caf\xe9.txt 'caf\xe9?' --json")
     assert status == 0
     assert "\udce9" not in out
+
+
+@pytest.mark.slow
+def test_a_typed_question_that_is_no_utf8(place: Path) -> None:
+    (place / "typed").write_bytes(b"caf\xe9?\n")
+    status, out, _ = run(place, b"ask a.txt -i --json", b"<typed", PYTHONUTF8="1", PYTHONIOENCODING="utf-8:strict")
+    assert status == 0
+    assert '"caf' in out
+
+
+def test_who_cannot_be_asked_is_told_so_before_anything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "_TERMINAL", "/nowhere/tty")
+    with pytest.raises(ConfigError, match="Nobody can be asked"):
+        conversation.typed_questions(document_is_stdin=True)
 
 
 @pytest.mark.slow

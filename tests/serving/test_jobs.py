@@ -21,6 +21,7 @@ from ondevice.config import EngineConfig, SpecConfig, TierConfig, option_name
 from ondevice.errors import PotError
 from ondevice.events import (
     AnswerFinished,
+    AnswerToken,
     DocumentOpened,
     DocumentRead,
     PagesExtracted,
@@ -495,6 +496,21 @@ def test_the_same_passages_confirm_nothing_where_another_question_is_answered_ag
     assert "In place of" not in first.account
     assert first.record["ledger"]["tokens_unread"] == 0
     assert second.account.startswith(("Confirmed by reading all.", "In place of the answer before all was read: "))
+
+
+def test_answers_stay_where_the_second_ones_are_stopped(house: House) -> None:
+    whole = replace(CONFIG, pot=replace(CONFIG.pot, policy="full", capacity=4 * len(TEXT)))
+    left, first = ["And who lights it?"], list[str]()
+    house.workspace.asked.put(Asked(QUESTION, whole.generation, remembers=True, is_early=True))
+    for event in house.jobs.read(house.claimed(), with_passages(whole, 200)):
+        if isinstance(event, AnswerFinished) and len(first) < 2:
+            first.append(event.text)
+            if left:
+                house.workspace.asked.put(Asked(left.pop(), whole.generation, remembers=True))
+        elif isinstance(event, AnswerToken) and len(first) == 2:
+            assert [one.text for one in house.workspace.exchanges] == first, "both are there meanwhile"
+            house.workspace.request_stop()
+    assert [one.text for one in house.workspace.exchanges] == first
 
 
 def test_a_cleared_conversation_is_not_answered_again(house: House) -> None:

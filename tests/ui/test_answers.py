@@ -534,3 +534,21 @@ def test_a_schedule_of_the_command_line_can_be_chosen_again() -> None:
     schedule = SETTINGS["slim.schedule"]
     assert ("10:50%", "10:50%") in choices_of(schedule, "10:50%")
     assert len(choices_of(schedule, "off")) == 2
+
+
+def test_signs_of_an_answer_are_shown_as_they_are(desk: Desk) -> None:
+    from ondevice.ui.chat import conversation
+
+    desk.read()
+    desk.ask("What of List<String> and `n<k`?")
+    workspace = desk.workspace
+    exchange = workspace.exchanges[0]
+    text = "A List<String> and `n<k`, *so*."
+    for reason, shown in (
+        ("end", "A List&lt;String> and `n<k`, *so*."),
+        ("quoted", "A List\\<String\\> and \\`n\\<k\\`\\, \\*so\\*\\."),
+    ):
+        workspace.exchanges[:] = [replace(exchange, text=text, citations=(), record={"stop_reason": reason})]
+        messages = conversation(workspace)
+        assert messages[0]["content"] == "What of List&lt;String> and `n<k`?"
+        assert messages[1]["content"].endswith(shown)
