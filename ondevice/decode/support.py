@@ -27,6 +27,16 @@ _NOT = re.compile(
 _WITHOUT = re.compile(r"without|ohne|sans", re.IGNORECASE)
 _NAMES_TERMS = re.compile(r"\b(?:with|only|if|mit|nur|avec)\b", re.IGNORECASE)
 _SCALES = ("thousand", "million", "billion", "tausend", "millionen", "milliarden")
+_OPPOSITES = tuple(
+    (frozenset(one.split()), frozenset(other.split()))
+    for one, other in (
+        (
+            "rose rise risen increased increase grew grown gained gain higher",
+            "fell fall fallen decreased decrease declined decline dropped drop lower",
+        ),
+        ("profit", "loss losse"),
+    )
+)
 _FIGURES = {
     word: str(number)
     for words in (
@@ -112,7 +122,10 @@ def _support(said: str, asked: set[str], passage: str, weights: _Weights) -> flo
     if not is_told or {term for term, is_bound in words if is_bound} - asked - there:
         return 0.0
     parts = [passage[a:b] for a, b in sentences(passage)]
-    is_other = any(_negates(said, part) or _own_tail(words, _words(part)) for part in parts)
+    is_other = any(
+        _negates(said, part) or _own_tail(words, _words(part)) or _is_opposite(wanted, _terms(part), weights)
+        for part in parts
+    )
     if not _is_double(said) and not _NAMES_TERMS.search(said):  # a yes that leaves out on which terms
         is_other = is_other or any(_is_double(part) and weights.share(wanted, _terms(part)) >= _FRAME for part in parts)
     return 0.0 if is_other or bool(_denied(said)[1]) > bool(_denied(passage)[1]) else weights.share(wanted, there)
@@ -129,6 +142,8 @@ def _says_otherwise(said: str, part: str, passage: str, asked: set[str], weights
     if odd and weights.share(frame, beside) >= _FRAME and weights.share(frame, there) >= _ELSEWHERE:
         others = {term for term, is_bound in theirs if is_bound} - own - asked
         kinds = [{term[-1].isdigit() for term in terms} for terms in (odd, others)]
+        if {term.lstrip("-") for term in odd} & {term.lstrip("-") for term in others}:
+            return False  # a loss may be told without its sign
         return kinds[0] <= kinds[1] and not weights.are_together(odd, frame)
     odd = {term for term in _own_tail(mine, theirs) if weights[term] >= _WEIGHS}
     return bool(odd) and not odd & beside and not weights.are_together(odd, own - odd)
@@ -149,6 +164,16 @@ def _by_row(
         if figures & there and at is not None:
             return at, text, agrees
     return None
+
+
+def _is_opposite(wanted: set[str], there: set[str], weights: _Weights) -> bool:
+    """True if a sentence says "rose" or "profit" where another one with the same words says "fell" or "loss"."""
+    pairs = (pair for one, other in _OPPOSITES for pair in ((one, other), (other, one)))
+    return any(
+        mine & wanted and theirs & there and not (mine & there or theirs & wanted)
+        and weights.share(wanted - mine, there) >= _ELSEWHERE
+        for mine, theirs in pairs
+    )  # fmt: skip
 
 
 def _own_tail(mine: _Words, theirs: _Words) -> list[str]:
@@ -181,7 +206,18 @@ def _terms(*texts: str) -> set[str]:
 
 
 def _words(text: str) -> _Words:
-    return [(_stem(match[0]), _is_bound(match[0], text, match.start())) for match in _WORD.finditer(text)]
+    return [
+        (_sign(text, match) + _stem(match[0]), _is_bound(match[0], text, match.start()))
+        for match in _WORD.finditer(text)
+    ]
+
+
+def _sign(text: str, match: re.Match[str]) -> str:
+    """The minus before a number, which brackets around a fraction or thousands mean, too."""
+    before, after = text[max(match.start() - 2, 0) : match.start()], text[match.end() : match.end() + 1]
+    is_minus = before[-1:] in ("-", "\u2212") and not before[:-1].strip("($\u20ac\u00a3 ")
+    is_bracketed = before[-1:] == "(" and after == ")" and re.search(r"\d[.,]\d", match[0])
+    return "-" if match[0][-1].isdigit() and (is_minus or is_bracketed) else ""
 
 
 def _nots(words: Sequence[str]) -> list[int]:

@@ -5,7 +5,8 @@ Nothing of it need be read: passages are read for their question, in a context o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -60,7 +61,7 @@ def collect(engine: Engine, texts: Sequence[DocumentTokens]) -> Collection:
             raise PotError("A stream has no text to be found again", where=where, fix=fix)
     session = Session(engine.plan(replace(engine.config, pot=PotConfig())))
     joined, pages = _joined(engine, texts)
-    context, documents = session.context, tuple(tokens.document for tokens in texts)
+    context, documents = session.context, tuple(_apart([tokens.document for tokens in texts]))
     context.tokens, context.spans = joined, [(0, joined.num_tokens)]
     joined.places = tuple(f"{documents[which].name}, {documents[which].unit} {number}" for which, number in pages)
     joined.firsts = tuple(accumulate((tokens.num_tokens for tokens in texts[:-1]), initial=0))
@@ -85,3 +86,11 @@ def _joined(engine: Engine, texts: Sequence[DocumentTokens]) -> tuple[DocumentTo
     document = Document(f"{len(texts)} documents", "collection", "page", (), num_pages=len(pages))
     encode, vocab_size = engine.loaded.tokenizer.encode, engine.decoder.parts.vocab_size
     return DocumentTokens.restore(document, encode, joined, notes, vocab_size), tuple(pages)
+
+
+def _apart(documents: Sequence[Document]) -> Iterator[Document]:
+    """The documents, those of equal names with a number."""
+    number, times = Counter[str](), Counter(document.name for document in documents)
+    for document in documents:
+        number[name := document.name] += 1
+        yield replace(document, name=f"{name} ({number[name]})") if times[name] > 1 else document

@@ -123,6 +123,12 @@ def test_a_figure_of_another_column_is_said_otherwise(answer: str, expected: tup
         ("The notice period is 3 months.", "The notice period is three months.", True),
         ("Profit was 12 million crowns.", "Profit was 12 thousand crowns.", False),
         ("Profit was 12 million crowns.", "Profit was 12 million crowns.", True),
+        ("The net result was 3.4 million crowns.", "The net result was -3.4 million crowns.", None),
+        ("The net result was 3.4 million crowns.", "The net result was (3.4) million crowns.", None),
+        ("The net profit was 3.4 million crowns.", "The net loss was 3.4 million crowns.", None),
+        ("Sales rose by 12 percent in March.", "Sales fell by 12 percent in March.", None),
+        ("Sales fell by 12 percent in March.", "Sales fell by 12 percent in March.", True),
+        ("He worked there in 2019-2023.", "He worked there in 2019-2023.", True),
     ],
 )
 def test_what_denies_and_what_counts_is_read_as_it_is_meant(answer: str, text: str, agrees: bool | None) -> None:

@@ -61,6 +61,20 @@ def test_pages_are_those_of_their_documents() -> None:
     assert collection.name(tokens.page_of(first_of_second - 1)) == "0.txt"
 
 
+def test_documents_of_one_name_are_told_apart() -> None:
+    texts = [document(0), document(0), document(1)]
+    collection = collect(ENGINE, texts)
+    assert [one.name for one in collection.documents] == ["0.txt (1)", "0.txt (2)", "1.txt"]
+    assert collection.place(4) == "0.txt (2), part 1"
+    assert texts[0].document.name == "0.txt"
+
+
+def test_a_document_that_a_question_names_is_searched_alone() -> None:
+    collection = collect(ENGINE, [document(0), document(1), document(1)])
+    assert "boat" in read_for(collection, "Which boat came in?")
+    assert "boat" not in read_for(collection, "Which boat came in, or lamp, by 0.txt?")
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1,)])
 def test_a_question_finds_its_passage_in_whichever_document_has_it(order: tuple[int, ...]) -> None:
     texts = [document(which) for which in order]
