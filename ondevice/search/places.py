@@ -42,7 +42,7 @@ _COUNT = re.compile(
     rf"(?i)\bhow (?:many times|often)\b.*?(?:{_IS}\s+(?:the\s+)?(?:word|name|phrase|term)?\s*"
     r"[\"\u201c\u2018']([^\"\u201d\u2019']+)[\"\u201d\u2019']"
     r"|\b(?:word|name|phrase|term)\s+(\w[\w-]*(?:\s+\w[\w-]*)??)(?=\s+(?:occur|appear|mentioned|stand|used|is\b|in\b)|\W*\Z)"
-    rf"|\b{_IS}\s+(?:the\s+)?(?!(?:word|name|phrase|term)\b)((?:\w[\w-]*\s+){{0,2}}\w[\w-]*)\s+(?:(?:being\s+|get\s+)?mentioned\b"
+    rf"|\b{_IS}\s+(?!(?:the\s+)?(?:word|name|phrase|term)\b)(?:the\s+)?((?:\w[\w-]*\s+){{0,2}}\w[\w-]*)\s+(?:(?:being\s+|get\s+)?mentioned\b"
     r"|(?:occurs?|appears?|stands?)(?:\W*\Z|\s+in\s+(?:the|this|it)\b)))"
 )
 _IN_ALL = (  # the end of a question that asks how many there are in all of a document
@@ -69,7 +69,8 @@ _LISTS = re.compile(r"(?i)\b(?:list|name|enumerate|give me) (?:all|every|each)\b
 _WHOLE = re.compile(
     r"(?i)\bsummar(?!y judg)|\bsum (?:it |this |that )?up\b|\boverview\b|\boutline\b|\bgist\b|\btl;? ?dr\b"
     r"|\bin (?:short|brief)(?=\s*[,:?.!]|\s*\Z)|\bin a nutshell\b|\btakeaways?\b"
-    r"|\b(?:main|key|central|overall) (?:(?:idea|topic|theme|argument|finding|message|conclusion)s?|points(?! of contact))\b"
+    r"|\b(?:main|key|central|overall) (?:(?:idea|topic|theme|argument|finding|message|conclusion)s?"
+    r"|points(?! of contact))\b"
     rf"|\b(?:main|key|central|overall) (?:point|purpose)s?\b(?=\W*\Z|[,;]| (?:of|in) (?:this|the|it)(?: {_TEXT})?\W*\Z)"
     r"|\bwhat(?:['\u2019]s| is| are| was| does| do) (?:this|the|that|these|all)? ?"
     rf"(?:{_TEXTS}|this|that|pdf|lease|thesis|essay|agreement)s? "
