@@ -104,6 +104,11 @@ def share(part: float, whole: float) -> str:
     return "100 %" if part >= whole else f"{min(percent, 99):.0f} %"
 
 
+def stage(name: str, fraction: float | None, between: str = ": ") -> str:
+    """A stage of loading with the share of it that is done, if that is known."""
+    return name if fraction is None else f"{name}{between}{100 * fraction:.0f} %"
+
+
 @dataclass(frozen=True, slots=True)
 class Holdings:
     """Holdings of a session: what an answer is written from, and what of it takes memory.

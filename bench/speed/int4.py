@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from ondevice.errors import ConfigError
 from ondevice.model.decoder import Decoder
-from ondevice.model.loading.gguf_int4 import Int4Store
 from ondevice.model.loading.gguf_model import inspect_gguf, load_gguf
+from ondevice.model.loading.gguf_packed import Int4Store
 from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.loading.progress import silent
 from ondevice.model.packed_modules import PackedLinear

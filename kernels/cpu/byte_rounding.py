@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from llvmlite import ir
-from ondevice.kernels.cpu.byte_vectors import LARGEST, load, same, store
-from ondevice.kernels.cpu.vectors import F32, I8, I32, across, advanced, call_function, kernel_part, larger, splat
+from ondevice.kernels.cpu.byte_vectors import LARGEST, load, store
+from ondevice.kernels.cpu.vectors import F32, I8, I32, across, advanced, call_function, kernel_part, larger, same, splat
 from ondevice.kernels.packed import BY_NUMBER
 
 _INTEGERS, _FLOATS = ir.VectorType(I32, 8), ir.VectorType(F32, 8)

@@ -23,6 +23,7 @@ from ondevice.kernels.cpu.vectors import (
     kernel_part,
     pointer_to,
     prefetch,
+    same,
     splat,
 )
 from ondevice.kernels.packed import BY_NUMBER, TILE_ROWS, VECTOR_BYTES, Format
@@ -74,10 +75,6 @@ def _parts() -> range:
 def _first(part: int) -> int:
     """Offset of a part of 16 numbers of four bytes, or of 16 x 4 bytes."""
     return 4 * _num_lanes() * part
-
-
-def same(vector: ir.VectorType, value: float) -> ir.Constant:
-    return ir.Constant(vector, [value] * vector.count)
 
 
 def load(b: ir.IRBuilder, address: ir.Value, offset: int, kind: ir.Type, align: int = 4) -> ir.Value:

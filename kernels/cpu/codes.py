@@ -20,6 +20,7 @@ from ondevice.kernels.cpu.vectors import (
     load,
     load_codes,
     load_halves,
+    number_at,
     pointer_to,
     prefetch,
     splat,
@@ -56,7 +57,7 @@ def widen_keys(
     row = ir.Constant(I64, 4 * head_dim)
     with cgutils.for_range(b, num_slots) as loop:
         wide = _Vector(b, codes, stride, scales, loop.index, head_dim, INT8 if kind == INT8_INT4 else kind)
-        place = b.sub(b.sext(_number(b, places, loop.index, I32), I64), base)
+        place = b.sub(b.sext(number_at(b, places, loop.index, I32), I64), base)
         angle = b.mul(place, row)
         to, cos, sin = b.add(out, b.mul(loop.index, row)), b.add(cosines, angle), b.add(sines, angle)
         for at, lanes in chunks:
@@ -74,9 +75,9 @@ def widen_keys(
 def lowest(b: ir.IRBuilder, places: ir.Value, num_slots: ir.Value) -> ir.Value:
     """The smallest of some int32 numbers."""
     state = cgutils.alloca_once(b, I32)
-    b.store(_number(b, places, ir.Constant(I64, 0), I32), state)
+    b.store(number_at(b, places, ir.Constant(I64, 0), I32), state)
     with cgutils.for_range(b, num_slots) as loop:
-        place, least = _number(b, places, loop.index, I32), b.load(state)
+        place, least = number_at(b, places, loop.index, I32), b.load(state)
         b.store(b.select(b.icmp_signed("<", place, least), place, least), state)
     return b.sext(b.load(state), I64)
 
@@ -159,7 +160,7 @@ class _Vector:
         self._b, self._codes, self._half = b, b.add(codes, b.mul(index, stride)), head_dim // 2
         self._scale: ir.Value | None = None
         if kind == INT8:
-            self._scale = splat(b, _number(b, scales, index, F32))
+            self._scale = splat(b, number_at(b, scales, index, F32))
             return
         groups = num_groups(head_dim)
         self._group_size = head_dim // groups
@@ -185,8 +186,3 @@ class _Vector:
     def _of_group(self, row: ir.Value, offset: int) -> ir.Value:
         b = self._b
         return b.fpext(b.load(pointer_to(b, row, offset, _F16), align=2), F32)
-
-
-def _number(b: ir.IRBuilder, row: ir.Value, index: ir.Value, kind: ir.Type) -> ir.Value:
-    """The number of 4 bytes with this index."""
-    return b.load(b.inttoptr(advanced(b, row, 4, index), kind.as_pointer()), align=4)

@@ -35,6 +35,7 @@ from ondevice.kernels.cpu.vectors import (
     in_lines,
     kernel_part,
     load,
+    number_at,
     silu,
     splat,
     store,
@@ -243,7 +244,7 @@ def step_columns(
     keep, strength, rows = splat(b, keep), splat(b, strength), ir.Constant(I64, key_dim)
     sums = [cgutils.alloca_once_value(b, constant(0.0)) for _ in places]
     with cgutils.for_range(b, rows) as loop:
-        row, own = advanced(b, state, 4 * value_dim, loop.index), _splat_number(b, key, loop.index)
+        row, own = advanced(b, state, 4 * value_dim, loop.index), splat(b, number_at(b, key, loop.index, F32))
         for place, total in zip(places, sums, strict=True):
             b.store(fma(b, own, load(b, row, place), b.load(total)), total)
     changes = list[ir.Value]()
@@ -253,17 +254,13 @@ def step_columns(
         b.store(constant(0.0), total)
     with cgutils.for_range(b, rows) as loop:
         row = advanced(b, state, 4 * value_dim, loop.index)
-        own, asked = _splat_number(b, key, loop.index), _splat_number(b, query, loop.index)
+        own, asked = (splat(b, number_at(b, numbers, loop.index, F32)) for numbers in (key, query))
         for place, total, change in zip(places, sums, changes, strict=True):
             new = fma(b, own, change, b.fmul(keep, load(b, row, place)))
             store(b, new, row, place)
             b.store(fma(b, asked, new, b.load(total)), total)
     for place, total in zip(places, sums, strict=True):
         store(b, b.load(total), out, place)
-
-
-def _splat_number(b: ir.IRBuilder, row: ir.Value, index: ir.Value) -> ir.Value:
-    return splat(b, b.load(b.inttoptr(advanced(b, row, 4, index), F32.as_pointer()), align=4))
 
 
 def _vectors_at_once(value_dim: int) -> int:

@@ -50,12 +50,16 @@ def in_lines(num_bytes: int) -> int:
     return -(-num_bytes // LINE_BYTES) * LINE_BYTES
 
 
+def same(vector: ir.VectorType, value: float) -> ir.Constant:
+    return ir.Constant(vector, [value] * vector.count)
+
+
 def constant(value: float) -> ir.Constant:
-    return ir.Constant(VECTOR, [value] * LANES)
+    return same(VECTOR, value)
 
 
 def integers(value: int) -> ir.Constant:
-    return ir.Constant(INTEGERS, [value] * LANES)
+    return same(INTEGERS, value)
 
 
 def pointer_to(b: ir.IRBuilder, address: ir.Value, offset: int, kind: ir.Type) -> ir.Value:
@@ -80,7 +84,12 @@ def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
 def splat(b: ir.IRBuilder, number: ir.Value, num_lanes: int = LANES) -> ir.Value:
     nothing = ir.Constant(ir.VectorType(number.type, num_lanes), ir.Undefined)
     one = b.insert_element(nothing, number, ir.Constant(I32, 0))
-    return b.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(I32, num_lanes), [0] * num_lanes))
+    return b.shuffle_vector(one, nothing, same(ir.VectorType(I32, num_lanes), 0))
+
+
+def number_at(b: ir.IRBuilder, row: ir.Value, index: ir.Value, kind: ir.Type) -> ir.Value:
+    """The number of 4 bytes with this index."""
+    return b.load(b.inttoptr(advanced(b, row, 4, index), kind.as_pointer()), align=4)
 
 
 def _mask(num_lanes: int) -> ir.Constant:
@@ -113,8 +122,7 @@ def _load(
     pointer = pointer_to(b, address, offset, vector)
     if num_lanes >= LANES:
         return b.load(pointer, align=size)
-    zeros = ir.Constant(vector, [0] * LANES)
-    args = [pointer, ir.Constant(I32, size), _mask(num_lanes), zeros]
+    args = [pointer, ir.Constant(I32, size), _mask(num_lanes), same(vector, 0)]
     return call_function(b, f"llvm.masked.load.v{LANES}{suffix}.p0", vector, args)
 
 

@@ -16,7 +16,7 @@ import typer
 
 from ondevice import words
 from ondevice.cli.keeping import Keeper
-from ondevice.cli.opening import STREAM, open_document
+from ondevice.cli.opening import STREAM, PasswordStdin, open_document
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay, load_engine
 from ondevice.cli.reuse import ReadAgain
@@ -48,12 +48,7 @@ def ask(
     save: Annotated[
         Path | None, typer.Option(metavar="FILE.pot", help="Save the pot when the document is read, to ask it again.")
     ] = None,
-    password_stdin: Annotated[
-        bool,
-        typer.Option(
-            "--password-stdin", hidden=True, help="Take the document's password from the first line of stdin."
-        ),
-    ] = False,
+    password_stdin: PasswordStdin = False,
     now: Annotated[
         bool,
         typer.Option("--now", help="Answer before reading what a search of the text answers, and the rest after it."),

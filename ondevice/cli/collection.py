@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -93,8 +94,7 @@ def _text(engine: Engine, name: str) -> DocumentTokens:
         return saved_tokens(engine, Path(name))
     with ProgressDisplay(err()) as display:
         tokens = DocumentTokens(open_document(name, False, display), engine.loaded.tokenizer.encode)
-        for _ in tokens.read_pages():
-            pass
+        tokens.ensure(sys.maxsize)
         display.clear()
     tokens.require_text()
     return tokens

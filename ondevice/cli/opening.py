@@ -9,6 +9,9 @@ from __future__ import annotations
 import getpass
 import sys
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.documents import Document, extract, read_stream, watched
@@ -16,6 +19,10 @@ from ondevice.errors import ConfigError, PasswordRequired, WrongPassword
 
 STREAM = "-"
 _MAX_ATTEMPTS = 3
+PasswordStdin = Annotated[
+    bool,
+    typer.Option("--password-stdin", hidden=True, help="Take the document's password from the first line of stdin."),
+]
 
 
 def open_document(name: str, password_stdin: bool, display: ProgressDisplay) -> Document:

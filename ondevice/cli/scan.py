@@ -9,7 +9,7 @@ import typer
 
 from ondevice import words
 from ondevice.cli.ask import SAVED
-from ondevice.cli.opening import STREAM, open_document
+from ondevice.cli.opening import STREAM, PasswordStdin, open_document
 from ondevice.cli.options import Options
 from ondevice.cli.progress import ProgressDisplay, load_engine
 from ondevice.cli.terminal import EXIT_INTERRUPTED, Interrupted, err, errors_shown, print_json, printable, say
@@ -38,9 +38,7 @@ def scan(
     chunk: Annotated[
         int, typer.Option(min=0, show_default="what suits the model", help="Tokens that are looked at at once.")
     ] = 0,
-    password_stdin: Annotated[
-        bool, typer.Option("--password-stdin", help="Take the document's password from the first line of stdin.")
-    ] = False,
+    password_stdin: PasswordStdin = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON in the last line.")] = False,
 ) -> None:
     """Find everything of a kind in a document of any length: the question is asked on every piece of it, in order.

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ondevice.documents.extract import HEARTBEAT_SECONDS
-from ondevice.documents.formats.reader import Request
+from ondevice.documents.formats.reader import PICTURE_FIX, Request
 from ondevice.documents.worker.limits import Limits
 from ondevice.documents.worker.process import Worker
 from ondevice.errors import DocumentError, DocumentTooComplex
@@ -27,7 +27,6 @@ _MOST_BYTES = 8_000_000  # of a picture
 _FEWEST_FOUND = 0.6  # of a passage's letters, else it counts as not found
 _FEWEST_LETTERS = 4  # of a line or word that is looked for by itself
 _SURE_LETTERS, _NEAR_LETTERS = 16, 400  # a shorter one must stand near to where it should
-_FIX = "Its text is beside it; another viewer may draw it."
 
 Frame = tuple[int, int, int, int]
 
@@ -66,18 +65,19 @@ def draw_page(path: Path, number: int, password: str | None = None, limits: Limi
                 if message is not None:
                     return _picture(message, where)
             except EOFError as end:
-                raise DocumentTooComplex(f"it cannot be drawn: {end}", where=where, fix=_FIX) from None
+                raise DocumentTooComplex(f"it cannot be drawn: {end}", where=where, fix=PICTURE_FIX) from None
             except (ValueError, TypeError, binascii.Error):
-                raise DocumentTooComplex("it cannot be drawn: the parser broke down", where=where, fix=_FIX) from None
+                what = "it cannot be drawn: the parser broke down"
+                raise DocumentTooComplex(what, where=where, fix=PICTURE_FIX) from None
     what = f"drawing it takes longer than {limits.wall_seconds:g} seconds"
-    raise DocumentTooComplex(what, where=where, fix=_FIX)
+    raise DocumentTooComplex(what, where=where, fix=PICTURE_FIX)
 
 
 def _picture(message: dict[str, Any], where: str) -> PagePicture:
     """The picture that a worker sent; raises DocumentError, which is the worker's own, or ValueError if it is none."""
     match message:
         case {"type": "error", "what": str(what)}:
-            raise DocumentError(what, where=where, fix=_FIX)
+            raise DocumentError(what, where=where, fix=PICTURE_FIX)
         case {
             "type": "picture",
             "width": int(width),

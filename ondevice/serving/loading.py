@@ -72,4 +72,4 @@ class Loading:
             self._ticket.__exit__()
 
     def _note(self, stage: str, fraction: float | None) -> None:
-        self.stage = stage if fraction is None else f"{stage}: {100 * fraction:.0f} %"
+        self.stage = words.stage(stage, fraction)

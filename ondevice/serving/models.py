@@ -5,6 +5,7 @@ State of one app, shared by all its visitors.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -213,8 +214,7 @@ def _tokenize(workspace: Workspace, encode: Callable[..., Any]) -> None:
     if document is None:
         return
     tokens = DocumentTokens(document, encode, free_memory_bytes)
-    for _ in tokens.read_pages():
-        pass
+    tokens.ensure(sys.maxsize)
     file, workspace.page_file = workspace.page_file, None  # it is the same document, whose pages can still be shown
     workspace.accept(tokens)
     workspace.page_file = file

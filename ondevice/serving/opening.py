@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from contextlib import closing
 
@@ -44,8 +45,7 @@ def open_upload(
         return False
     # The true number of tokens, and the map, before any reading is begun; the engine reads these tokens.
     tokens = DocumentTokens(document, encode)
-    for _ in tokens.read_pages():
-        pass
+    tokens.ensure(sys.maxsize)
     tokens.require_text()
     workspace.accept(tokens)
     return True

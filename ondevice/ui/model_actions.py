@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from ondevice import words
 from ondevice.config import on_screen
 from ondevice.errors import OndeviceError
 from ondevice.serving.failure import problem_text
@@ -54,7 +55,7 @@ class ModelActions:
         visitor, stages, failed = self._runner.visitor(visitor_id), ["Loading the model"], list[Exception]()
 
         def note(stage: str, fraction: float | None) -> None:
-            stages.append(stage if fraction is None else f"{stage}: {100 * fraction:.0f} %")
+            stages.append(words.stage(stage, fraction))
 
         def work() -> None:
             try:

@@ -149,8 +149,7 @@ class Runner:
         """The model, the first one on its way, and one that is being downloaded."""
         line, text = self.jobs.loading.line if self.jobs.loading is not None else "", ""
         if (fetching := self._models.fetching) is not None:
-            share = "" if fetching.fraction is None else f", {100 * fetching.fraction:.0f} %"
-            text = f"{fetching.row.title}: {fetching.stage}{share}"
+            text = f"{fetching.row.title}: {words.stage(fetching.stage, fetching.fraction, ', ')}"
         return header(self.jobs.engine) | ({"notice": line} if line else {}) | {"fetching": text}
 
     @property

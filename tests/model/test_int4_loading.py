@@ -15,10 +15,10 @@ from ondevice.model.families import FAMILIES
 from ondevice.model.loading import form
 from ondevice.model.loading.checkpoint import inspect
 from ondevice.model.loading.gguf_blocks import dequantize_rows, int4_rows
-from ondevice.model.loading.gguf_int4 import Int4Store
 from ondevice.model.loading.gguf_model import inspect_gguf, load_gguf
-from ondevice.model.loading.int4_checkpoint import int4_checkpoint_bytes, load_int4
+from ondevice.model.loading.gguf_packed import Int4Store
 from ondevice.model.loading.load import load_model, outline_model
+from ondevice.model.loading.packed_checkpoint import int4_checkpoint_bytes, load_int4
 from ondevice.model.packed_modules import PackedLinear
 from ondevice.model.token_graph import TokenGraph, suits
 from ondevice_bench.speed.quantized import packed_bytes

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ondevice.documents.formats.archive import Archive
-from ondevice.documents.formats.docx_html import document_html
+from ondevice.documents.formats.docx_html import Writer
 from ondevice.documents.formats.docx_package import Package
 from ondevice.documents.formats.html import page_blocks
 from ondevice.documents.formats.reader import Reader, Request
@@ -25,10 +25,11 @@ def open_docx(request: Request) -> Reader:
     """A document as pages where it says where they end, else as sections that begin at its headings."""
     with Archive(request.open(), request.name) as archive:
         package = Package(archive, request.name)
-        html, is_seen = document_html(package, request)
-        blocks = front_matter(package.about(), page_blocks(html, is_spaced=True)[1])
+        writer = Writer(package, request)
+        blocks = front_matter(package.about(), page_blocks(writer.document(), is_spaced=True)[1])
     pages = list(_pages(blocks))
-    if len(pages) > 1 and max(len(page.text) for page in pages) <= (_MOST_SEEN_CHARS if is_seen else _MOST_PAGE_CHARS):
+    most = _MOST_SEEN_CHARS if writer.is_seen else _MOST_PAGE_CHARS
+    if len(pages) > 1 and max(len(page.text) for page in pages) <= most:
         return _reader("page", pages)
     return _reader("section", sections(replace(block, text=block.text.replace("\f", "")) for block in blocks))
 

@@ -28,15 +28,12 @@ _LINK_FIELD = re.compile(r"HYPERLINK\s+\"([^\"]+)\"")
 _TAGS = re.compile(r"<[^<>]*>")
 
 
-def document_html(package: Package, request: Request) -> tuple[str, bool]:
-    """The document, and True if it holds the places where Word last saw pages end."""
-    writer = _Writer(package, request)
-    html = writer.document()
-    return html, writer.is_seen
+class Writer:
+    """Writes one document. Rules of elements take the element and what is said of how its text looks.
 
-
-class _Writer:
-    """Writes one document. Rules of elements take the element and what is said of how its text looks."""
+    Attributes:
+        is_seen: the document holds the places where Word last saw pages end.
+    """
 
     def __init__(self, package: Package, request: Request) -> None:
         self.is_seen = False
@@ -55,6 +52,7 @@ class _Writer:
         self._is_new_page = True  # the writer has begun a page, and nothing stands on it
 
     def document(self) -> str:
+        """The document as HTML."""
         html = self._inside(self._package.body(), {})
         for kind, notes in self._notes.items():
             rest = "".join(self._inside(note, {}) for note in notes.values())
@@ -79,7 +77,7 @@ class _Writer:
             elif name in drawn.FORMULAS:
                 parts.append(drawn.formula_html(one, name, lambda part: self._inside(part, {})))
             elif name not in _SKIPPED:
-                parts.append(_RULES.get(name, _Writer._inside)(self, one, said))
+                parts.append(_RULES.get(name, Writer._inside)(self, one, said))
         self._depth -= 1
         return "".join(parts)
 
@@ -228,12 +226,12 @@ class _Writer:
 
 
 _RULES = {
-    "p": _Writer._paragraph, "r": _Writer._run, "t": _Writer._text, "sym": _Writer._symbol, 
+    "p": Writer._paragraph, "r": Writer._run, "t": Writer._text, "sym": Writer._symbol, 
     "br": lambda writer, one, _: writer._page() if attribute(one, "type") == "page" else "\n",
-    "lastRenderedPageBreak": _Writer._seen_break, "ruby": _Writer._ruby, "fldChar": _Writer._field,
-    "instrText": _Writer._code, "hyperlink": _Writer._link, "footnoteReference": _Writer._note,
-    "endnoteReference": _Writer._note, "commentReference": _Writer._comment, "drawing": _Writer._drawing,
-    "pict": _Writer._drawing, "object": _Writer._drawing, "tbl": _Writer._table, "altChunk": _Writer._chunk,
+    "lastRenderedPageBreak": Writer._seen_break, "ruby": Writer._ruby, "fldChar": Writer._field,
+    "instrText": Writer._code, "hyperlink": Writer._link, "footnoteReference": Writer._note,
+    "endnoteReference": Writer._note, "commentReference": Writer._comment, "drawing": Writer._drawing,
+    "pict": Writer._drawing, "object": Writer._drawing, "tbl": Writer._table, "altChunk": Writer._chunk,
     "chart": lambda writer, one, _: drawn.chart_html(writer._package.related(attribute(one, "id"))),
     "relIds": lambda writer, one, _: drawn.diagram_html(writer._package.related(attribute(one, "dm"))),
     "oMath": lambda writer, one, said: f"<math>{writer._inside(one, said)}</math>",

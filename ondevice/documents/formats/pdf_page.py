@@ -64,7 +64,9 @@ class OpenPdf:
 def read_page(pdf: OpenPdf, number: int) -> Page:
     """The page with this number, counted from 1. Any failure belongs to this page alone."""
     try:
-        structure = _structure(pdf, number)
+        structure = None
+        with contextlib.suppress(Exception):
+            structure = pdf.structure.pages[number - 1] if pdf.structure is not None else None
         try:
             damage = _damage(structure)
         except Exception:
@@ -94,13 +96,6 @@ def read_page(pdf: OpenPdf, number: int) -> Page:
         return Page(number, "", "too-complex", f"page {number} was given up: it takes more memory than is allowed")
     except Exception as error:
         return Page(number, "", "unreadable", f"page {number} is damaged [{type(error).__name__}]")
-
-
-def _structure(pdf: OpenPdf, number: int) -> PageObject | None:
-    with contextlib.suppress(Exception):
-        if pdf.structure is not None:
-            return pdf.structure.pages[number - 1]
-    return None
 
 
 def _damage(page: PageObject | None) -> Literal["", "missing", "large", "damaged"]:

@@ -10,7 +10,7 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as raw
 
 from ondevice.documents.formats.pdf import open_letters
-from ondevice.documents.formats.reader import Request
+from ondevice.documents.formats.reader import PICTURE_FIX, Request
 from ondevice.errors import DocumentError
 
 MOST_PIXELS = 2_000_000  # A4 at 136 dots an inch: sharp on the screen, and some 200 kB
@@ -18,7 +18,6 @@ MOST_CHARS = 50_000  # whose places are told; no real page of text has as many
 UNITS = 10_000  # places are told in shares of the page's width and height, of so many
 _LONGEST_SIDE = 8_000
 _QUALITY, _EFFORT = 82, 2  # of WebP
-_FIX = "Its text is beside it; another viewer may draw it."
 
 
 def draw_page(request: Request) -> dict[str, Any]:
@@ -31,15 +30,15 @@ def draw_page(request: Request) -> dict[str, Any]:
     """
     document = open_letters(request.open(), request, "drawn")
     if request.draw > len(document):
-        raise DocumentError(f"page {request.draw} is missing from the file", where=request.name, fix=_FIX)
+        raise DocumentError(f"page {request.draw} is missing from the file", where=request.name, fix=PICTURE_FIX)
     try:
         page = document[request.draw - 1]
     except pdfium.PdfiumError as error:
         what = f"page {request.draw} is too damaged to be drawn"
-        raise DocumentError(what, where=request.name, fix=_FIX) from error
+        raise DocumentError(what, where=request.name, fix=PICTURE_FIX) from error
     width, height = page.get_size()
     if not (width > 0 and height > 0):
-        raise DocumentError(f"page {request.draw} has no size", where=request.name, fix=_FIX)
+        raise DocumentError(f"page {request.draw} has no size", where=request.name, fix=PICTURE_FIX)
     scale = min((MOST_PIXELS / (width * height)) ** 0.5, _LONGEST_SIDE / max(width, height))
     picture = page.render(scale=scale, limit_image_cache=True, may_draw_forms=False).to_pil()
     packed = io.BytesIO()

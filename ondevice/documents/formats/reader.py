@@ -13,6 +13,9 @@ from ondevice.errors import DocumentError
 from ondevice.files import escaped
 from ondevice.regular_file import identity_of, open_regular
 
+OCR_FIX = "Run OCR first (for example ocrmypdf), then open the result."
+PICTURE_FIX = "Its text is beside it; another viewer may draw it."
+
 
 @dataclass(frozen=True, slots=True)
 class Request:

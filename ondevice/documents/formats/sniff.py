@@ -7,21 +7,20 @@ import zipfile
 
 from ondevice.documents.formats.decode import byte_order_mark
 from ondevice.documents.formats.guess import CONTROLS, wide_encoding
-from ondevice.documents.formats.reader import Request
+from ondevice.documents.formats.reader import OCR_FIX, Request
 from ondevice.documents.formats.table import BY_KIND, BY_SUFFIX, FORMATS
 from ondevice.errors import EmptyDocument, UnsupportedDocument
 
 _HEAD_BYTES = 65_536
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
 _OLE2 = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-_IMAGE_FIX = "Run OCR first (for example ocrmypdf), then open the result."
 _UNPACK_FIX = "Unpack it and open the documents one by one."
 _EXPORT_FIX = "Open it in its own program, save it as PDF or text, then open that."
 _OFFICE_FIX = "Open it in Word or LibreOffice, save it without a password as .docx or PDF, then open that."
 
 # (first bytes, what the file is, what to do)
 _UNREADABLE: tuple[tuple[bytes, str, str], ...] = (
-    (b"GIF8", "a GIF image", _IMAGE_FIX),
+    (b"GIF8", "a GIF image", OCR_FIX),
     (_OLE2, "an old Office file, or one protected with a password", _OFFICE_FIX),
     (b"\x1f\x8b", "a gzip archive", _UNPACK_FIX),
     (b"BZh", "a bzip2 archive", _UNPACK_FIX),

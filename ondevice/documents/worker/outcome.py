@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ondevice import errors
+from ondevice.documents.formats.reader import OCR_FIX
 from ondevice.documents.types import Document, Page
 from ondevice.documents.worker.limits import MAX_PAGES
 
-_OCR_FIX = "Run OCR first (for example ocrmypdf), then open the result."
 _RESAVE_FIX = "Print it to a new PDF, or save it as plain text, then open that."
 _PROBLEM_CODES = frozenset(
     ["scan", "letters", "blank", "repeated", "too-complex", "unreadable", "partial", "guessed", "skipped", "recognised"]
@@ -126,14 +126,14 @@ def _without_text(collected: Collected) -> errors.DocumentError:
         return errors.DocumentTooComplex(what, where=collected.name, fix=_RESAVE_FIX)
     if total and counts["scan"] == total:
         which = f"all {total} {collected.unit}s are scanned images" if total > 1 else "its only page is a scanned image"
-        return errors.EmptyDocument(f"{which} without a text layer", where=collected.name, fix=_OCR_FIX)
+        return errors.EmptyDocument(f"{which} without a text layer", where=collected.name, fix=OCR_FIX)
     if counts["unreadable"] or counts["letters"]:
         first = next(page for page in collected.pages if page.problem_code in ("unreadable", "letters"))
         what = f"no {collected.unit} holds text that can be read ({first.problem})"
-        fix = f"{_RESAVE_FIX} If letters are drawn as pictures: {_OCR_FIX}"
+        fix = f"{_RESAVE_FIX} If letters are drawn as pictures: {OCR_FIX}"
         return errors.EmptyDocument(what, where=collected.name, fix=fix)
     if counts["scan"]:
         what = f"none of its {total} {collected.unit}s holds text: {counts['scan']} scanned, {counts['blank']} blank"
-        return errors.EmptyDocument(what, where=collected.name, fix=_OCR_FIX)
+        return errors.EmptyDocument(what, where=collected.name, fix=OCR_FIX)
     fix = "Choose a document with text in it."
     return errors.EmptyDocument("the document holds no text", where=collected.name, fix=fix)

@@ -96,7 +96,3 @@ def _private_stdout() -> BinaryIO:
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
     return pipe
-
-
-if __name__ == "__main__":
-    main()

@@ -9,12 +9,10 @@ import torch
 
 from ondevice.config import Quantization
 from ondevice.kernels.int4 import lacks_int4
-from ondevice.model.loading import gguf_packed
 from ondevice.model.loading.catalogue import CatalogueModel
 from ondevice.model.loading.checkpoint import Checkpoint
 from ondevice.model.loading.gguf_model import GgufSummary
-from ondevice.model.loading.int4_checkpoint import int4_checkpoint_bytes
-from ondevice.model.loading.packed_checkpoint import rounded_bytes
+from ondevice.model.loading.packed_checkpoint import int4_checkpoint_bytes, rounded_bytes
 from ondevice.model.loading.placement import WeightForm
 
 _LARGE = 10**9  # bytes; smaller models stay exact
@@ -75,7 +73,7 @@ def form_of_row(
     """Of a model that is not here, with the checkpoint that its files would be."""
     if row.file and chosen == "auto":
         if device.type == "cpu" and dtype == torch.float32:
-            return Form("stored", None, gguf_packed.most_packed_bytes(row.num_bytes))
+            return Form("stored", None, int(1.1 * row.num_bytes))  # at most: as in the file, and a few float16 scales
         if takes_int4(device, dtype):
             return Form("stored", None, int4_checkpoint_bytes(checkpoint.shapes, _SHARE_OF_SIX_BITS), is_int4=True)
     return form_of(checkpoint, dtype, device, "none" if row.file else chosen)

@@ -21,8 +21,7 @@ from ondevice.model.families.gguf_fields import fields_of_all
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES
 from ondevice.model.loading.gguf_file import GgufFile, read_header
-from ondevice.model.loading.gguf_int4 import int4_gguf_bytes
-from ondevice.model.loading.gguf_packed import PackedStore, packed_bytes
+from ondevice.model.loading.gguf_packed import PackedStore, int4_gguf_bytes, packed_bytes
 from ondevice.model.loading.gguf_tokenizer import TOKENS, GgufTokenizer, is_known
 from ondevice.model.loading.gguf_weights import DenseStore, fill, numbers_of
 from ondevice.model.loading.kept_tiles import Kept, keep_tiles, kept, kept_header

@@ -1,6 +1,8 @@
-"""The weights of a GGUF file in memory as they are stored, for a CPU: packed as their types are (`kernels.packed`).
+"""The weights of a GGUF file in memory as they are stored.
 
-Types that nobody packs are rounded to 8 bits. Of the embedding only the rows are read that are asked for.
+For a CPU they are packed as their types are (`kernels.packed`); types that nobody packs are rounded to 8 bits, and of
+the embedding only the rows are read that are asked for. On a GPU those of four bits are as they are stored
+(`kernels.int4`), all others in bfloat16.
 """
 
 from __future__ import annotations
@@ -13,18 +15,20 @@ import torch
 from torch import Tensor, nn
 
 from ondevice.kernels.attention import prepare_attention
+from ondevice.kernels.int4 import int4_bytes, suits_int4
 from ondevice.kernels.packed import TILE_ROWS, PackedWeight, joined
 from ondevice.kernels.projection import prepare_packed
 from ondevice.kernels.rounding import GROUP_SIZE, quantize
 from ondevice.model.families.common import attention_sizes
 from ondevice.model.families.gguf_fields import EMBEDDING, HEAD, OWN_EMBEDDING
-from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, pack_rows
+from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, INT4_TYPES, int4_rows, pack_rows
 from ondevice.model.loading.gguf_file import GgufFile, GgufTensor
-from ondevice.model.loading.gguf_weights import DenseStore, StoredMatrix
+from ondevice.model.loading.gguf_weights import LM_HEAD, DenseStore, StoredMatrix
 from ondevice.model.loading.kept_tiles import Kept
 from ondevice.model.packed_modules import PackedEmbedding, PackedLinear
 
 _FEWEST = 1 << 20  # numbers in floating point: fewer stay so
+_INT4_DTYPE = torch.bfloat16
 
 
 class PackedStore(DenseStore):
@@ -59,6 +63,19 @@ class PackedStore(DenseStore):
         prepare_attention(*attention_sizes(model.config), in_bfloat16=True)
 
 
+class Int4Store(DenseStore):
+    """A store on a device."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device, _INT4_DTYPE)
+
+    def linear(self, name: str, stored: StoredMatrix, bias: Tensor | None) -> nn.Module:
+        if name == LM_HEAD or not _is_int4(stored.tensor):
+            return super().linear(name, stored, bias)
+        weight = int4_rows(stored.raw().to(self._device), stored.kind, stored.shape[1])
+        return PackedLinear(weight, bias, None if stored.inputs is None else stored.inputs.to(self._device))
+
+
 def packed_bytes(gguf: GgufFile) -> int:
     """Memory that `PackedStore` takes for a file: rows of an embedding stay there."""
     tensors = {tensor.name: tensor for tensor in gguf.tensors}
@@ -67,6 +84,17 @@ def packed_bytes(gguf: GgufFile) -> int:
         tensors.pop(EMBEDDING, None)
     growth = {kind: _growth(kind) for kind in {tensor.kind for tensor in tensors.values()} & BLOCK_TYPES.keys()}
     return int(sum(_num_bytes(tensor, growth) for tensor in tensors.values()))
+
+
+def int4_gguf_bytes(gguf: GgufFile) -> int:
+    """Memory that `Int4Store` takes for a file."""
+    sizes = ((tensor, prod(tensor.shape)) for tensor in gguf.tensors)
+    return sum(int4_bytes(size) if _is_int4(tensor) else size * _INT4_DTYPE.itemsize for tensor, size in sizes)
+
+
+def _is_int4(tensor: GgufTensor) -> bool:
+    is_product = len(tensor.shape) == 2 and tensor.name not in (EMBEDDING, OWN_EMBEDDING, HEAD)
+    return is_product and tensor.kind in INT4_TYPES and suits_int4(tensor.shape[0], tensor.shape[1])
 
 
 def _num_bytes(tensor: GgufTensor, growth: dict[int, float]) -> float:
@@ -80,11 +108,6 @@ def _is_packed(tensor: GgufTensor) -> bool:
     if len(tensor.shape) != 2:
         return False
     return tensor.kind in BLOCK_TYPES or (prod(tensor.shape) >= _FEWEST and tensor.shape[1] % GROUP_SIZE == 0)
-
-
-def most_packed_bytes(file_bytes: int) -> int:
-    """The same of a file that is not here, at most: as much as there, and a few float16 scales."""
-    return int(1.1 * file_bytes)
 
 
 def _growth(kind: int) -> float:

@@ -22,8 +22,8 @@ from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel, HubReposit
 from ondevice.model.loading.checkpoint import PICKLE_SUFFIXES, inspect, pickle_refused
 from ondevice.model.loading.checksums import sample_sha256
 from ondevice.model.loading.form import Form, form_of, form_of_file, form_of_row
-from ondevice.model.loading.gguf_int4 import Int4Store
 from ondevice.model.loading.gguf_model import inspect_gguf, load_gguf, outline_gguf
+from ondevice.model.loading.gguf_packed import Int4Store
 from ondevice.model.loading.gguf_weights import DenseStore
 from ondevice.model.loading.placement import (
     WeightForm,

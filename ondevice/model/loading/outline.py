@@ -20,7 +20,7 @@ from ondevice.model.loading.checkpoint import Checkpoint
 META = torch.device("meta")
 
 
-def folder_outline(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
+def folder_outline(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> Any:
     """The causal LM of a checkpoint folder."""
     return empty_model(text_config(checkpoint.folder), dtype)
 

@@ -1,7 +1,8 @@
-"""A checkpoint folder whose weights are rounded to 8 or 4 bits while they are read, for float32 on a CPU.
+"""A checkpoint folder whose weights are rounded to 8 or 4 bits while they are read.
 
-One tensor after the other is read and packed (`kernels.rounding`), so that the unpacked model is never in memory as a
-whole; of the embedding only the rows are read that are asked for.
+One tensor after the other is read and packed, so that the unpacked model is never in memory as a whole: for float32 on
+a CPU (`kernels.rounding`), where of the embedding only the rows are read that are asked for; for torch's own products
+on a GPU (`kernels.int4`), where embedding and head stay in bfloat16, as do weights of an odd shape.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from ondevice.kernels.attention import prepare_attention
+from ondevice.kernels.int4 import int4_bytes, suits_int4
 from ondevice.kernels.projection import prepare_packed
-from ondevice.kernels.rounding import GROUP_SIZE, quantize
+from ondevice.kernels.rounding import GROUP_SIZE, quantize, quantize_int4
 from ondevice.model.families.common import attention_sizes
-from ondevice.model.loading._transformers import empty_model, text_config, transformers
+from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.checkpoint import Checkpoint, text_name
+from ondevice.model.loading.outline import folder_outline
 from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, replace_module, set_weights, stored_parts
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head"
+_INT4_DTYPE = torch.bfloat16
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Calla
     Raises:
         KeyError, ValueError, OSError: transformers cannot use the configuration, or the weights are not of its shape.
     """
-    model = empty_checkpoint(checkpoint)
+    model = folder_outline(checkpoint)
     for name, module, own in modules_with_weights(model, checkpoint, on_fraction):
         if type(module) is nn.Linear and module.in_features % GROUP_SIZE == 0:
             bias = own["bias"].float() if "bias" in own else None
@@ -65,6 +70,26 @@ def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Calla
     return with_generation_config(model, checkpoint)
 
 
+def load_int4(checkpoint: Checkpoint, device: torch.device, on_fraction: Callable[[float], None]) -> Any:
+    """The causal LM of a checkpoint on a device.
+
+    Raises:
+        KeyError, ValueError, OSError: transformers cannot use the configuration, or the weights are not of its shape.
+    """
+    model, is_tied = folder_outline(checkpoint), f"{HEAD}.weight" not in checkpoint.shapes
+    for name, module, stored in modules_with_weights(model, checkpoint, on_fraction):
+        if name == HEAD and is_tied:
+            continue
+        own = {part: weight.to(device, _INT4_DTYPE) for part, weight in stored.items()}
+        if type(module) is nn.Linear and name != HEAD and suits_int4(module.out_features, module.in_features):
+            replace_module(model, name, PackedLinear(quantize_int4(own["weight"]), own.get("bias")))
+        else:
+            set_weights(module, own)
+    if is_tied:
+        model.lm_head.weight = model.model.embed_tokens.weight
+    return with_generation_config(model.to(device), checkpoint)  # buffers alone are left to be moved
+
+
 def with_generation_config(model: Any, checkpoint: Checkpoint) -> Any:
     """The model with what its folder says about generating, if anything."""
     if (checkpoint.folder / "generation_config.json").is_file():
@@ -76,7 +101,7 @@ def with_generation_config(model: Any, checkpoint: Checkpoint) -> Any:
 
 def missing_weights(checkpoint: Checkpoint) -> list[str]:
     """Names of weights that the model needs and the files lack."""
-    model = empty_checkpoint(checkpoint)
+    model = folder_outline(checkpoint)
     names = {name for name, _ in model.named_parameters()}
     tied = {f"{HEAD}.weight"} if model.config.tie_word_embeddings else set()
     return sorted(names - tied - checkpoint.shapes.keys())
@@ -93,9 +118,19 @@ def rounded_bytes(checkpoint: Checkpoint, bits: Literal[4, 8]) -> int:
     return int(others + prod(head) * per_weight[8])
 
 
-def empty_checkpoint(checkpoint: Checkpoint) -> Any:
-    """The causal LM of a checkpoint without its weights."""
-    return empty_model(text_config(checkpoint.folder))
+def int4_checkpoint_bytes(shapes: dict[str, tuple[int, ...]], share_kept: float = 0.0) -> int:
+    """Memory of weights of these shapes on the device.
+
+    Args:
+        share_kept: of the value and down projections that stay in bfloat16 (those of a GGUF file of mixed types).
+    """
+    total = 0.0
+    for name, shape in shapes.items():
+        kept = 1.0
+        if len(shape) == 2 and "embed_tokens" not in name and name != f"{HEAD}.weight" and suits_int4(*shape):
+            kept = share_kept if "v_proj" in name or "down_proj" in name else 0.0
+        total += kept * prod(shape) * _INT4_DTYPE.itemsize + (1 - kept) * int4_bytes(prod(shape))
+    return int(total)
 
 
 def modules_with_weights(

@@ -16,8 +16,7 @@ from ondevice.extras import install
 from ondevice.machine.memory import free_memory_bytes, ran_out
 from ondevice.model.loading._transformers import text_config, transformers
 from ondevice.model.loading.checkpoint import TEXT_NAMES, Checkpoint
-from ondevice.model.loading.int4_checkpoint import load_int4
-from ondevice.model.loading.packed_checkpoint import load_rounded, missing_weights
+from ondevice.model.loading.packed_checkpoint import load_int4, load_rounded, missing_weights
 from ondevice.model.loading.placement import WeightForm
 
 
