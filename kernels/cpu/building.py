@@ -15,14 +15,14 @@ _OF_AN_ADDRESS = types.void(types.voidptr)
 
 
 class Kernel(NamedTuple):
-    """A compiled function: its address, and as ctypes calls it with the bytes of its arguments."""
+    """A compiled function: its address, and as ctypes calls it; kernels with the bytes of their arguments."""
 
     address: int
     run: Any
     compiled: Any
 
 
-def built(work: Any, signature: Any = _OF_AN_ADDRESS) -> Kernel:
+def built(work: Any, signature: Any = _OF_AN_ADDRESS, arguments: Iterable[Any] = (ctypes.c_char_p,)) -> Kernel:
     """`work`, compiled; later processes find it in Numba's cache, under the numbers that `work` closes over.
 
     It may close over nothing else: the cache's key is their pickle, and that of a compiled function differs each time.
@@ -33,7 +33,7 @@ def built(work: Any, signature: Any = _OF_AN_ADDRESS) -> Kernel:
         compiled = cfunc(signature, cache=True)(work)
     except RuntimeError:  # no folder to keep it in
         compiled = cfunc(signature)(work)
-    return Kernel(compiled.address, ctypes.CFUNCTYPE(None, ctypes.c_char_p)(compiled.address), compiled)
+    return Kernel(compiled.address, ctypes.CFUNCTYPE(None, *arguments)(compiled.address), compiled)
 
 
 def last_change(parts: Iterable[ModuleType]) -> int:

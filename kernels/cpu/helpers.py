@@ -24,7 +24,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from ondevice.kernels.cpu import counters, vectors
-from ondevice.kernels.cpu.building import built, jit, last_change
+from ondevice.kernels.cpu.building import Kernel, built, jit, last_change
 from ondevice.kernels.cpu.counters import look_at, set_to, wait_for
 from ondevice.kernels.cpu.vectors import I32, I64, call_function, kernel_part
 
@@ -125,7 +125,7 @@ class Helpers:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(view))
         self._lines = ctypes.addressof(view)
         self._num_started = 0
-        self._entry_points = _entry_points()
+        self._help, self._share, self._run_calls = _entry_points()
         self._is_shared = threading.Lock()
 
     def run(self, kernel: Any, call: bytes, num_threads: int) -> None:
@@ -135,7 +135,7 @@ class Helpers:
             kernel(call)
             return
         try:
-            self._entry_points.share(kernel, call, self._lines, self._started(num_threads))
+            self._share.run(kernel, call, self._lines, self._started(num_threads))
         finally:
             self._is_shared.release()
 
@@ -143,7 +143,7 @@ class Helpers:
         """As `run`, for one call after the other; `calls` is the address of such rows as `_run_calls` takes."""
         is_ours = self._is_shared.acquire(blocking=False)
         try:
-            self._entry_points.run_calls(calls, num_calls, self._lines, self._started(num_threads) if is_ours else 0)
+            self._run_calls.run(calls, num_calls, self._lines, self._started(num_threads) if is_ours else 0)
         finally:
             if is_ours:
                 self._is_shared.release()
@@ -160,7 +160,7 @@ class Helpers:
         if ctypes.CDLL(None).sem_init(ctypes.c_void_p(line + _SEMAPHORE), 0, 0):
             raise OSError("A thread that helps kernels could not be set up")
         name = f"kernel-helper-{self._num_started}"
-        threading.Thread(target=self._entry_points.help, args=(line,), name=name, daemon=True).start()
+        threading.Thread(target=self._help.run, args=(line,), name=name, daemon=True).start()
         self._num_started += 1
 
 
@@ -174,33 +174,26 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=helpers.cache_clear)  # a process that was forked off has none of the threads
 
 
-class _EntryPoints:
-    """`_help`, `_share` and `_run_calls` as functions that ctypes calls, without Python's lock."""
-
-    def __init__(self) -> None:
-        parts_changed = last_change((counters, vectors))
-
-        def help_(line):  # type: ignore[no-untyped-def]
-            _ = parts_changed  # part of the cache's key
-            _help(line)
-
-        def share(kernel, call, lines, num_helpers):  # type: ignore[no-untyped-def]
-            _ = parts_changed
-            _share(kernel, call, lines, num_helpers)
-
-        def run_calls(calls, num_calls, lines, num_helpers):  # type: ignore[no-untyped-def]
-            _ = parts_changed
-            _run_calls(calls, num_calls, lines, num_helpers)
-
-        four = types.void(*[types.int64] * 4)
-        compiled = built(help_, types.void(types.int64)), built(share, four), built(run_calls, four)
-        self.help = ctypes.CFUNCTYPE(None, ctypes.c_int64)(compiled[0].address)
-        number = ctypes.c_int64
-        self.share = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, number, number)(compiled[1].address)
-        self.run_calls = ctypes.CFUNCTYPE(None, number, number, number, number)(compiled[2].address)
-        self._compiled = compiled
-
-
 @cache
-def _entry_points() -> _EntryPoints:
-    return _EntryPoints()
+def _entry_points() -> tuple[Kernel, Kernel, Kernel]:
+    """`_help`, `_share` and `_run_calls` as functions that ctypes calls, without Python's lock."""
+    parts_changed = last_change((counters, vectors))
+
+    def help_(line):  # type: ignore[no-untyped-def]
+        _ = parts_changed  # part of the cache's key
+        _help(line)
+
+    def share(kernel, call, lines, num_helpers):  # type: ignore[no-untyped-def]
+        _ = parts_changed
+        _share(kernel, call, lines, num_helpers)
+
+    def run_calls(calls, num_calls, lines, num_helpers):  # type: ignore[no-untyped-def]
+        _ = parts_changed
+        _run_calls(calls, num_calls, lines, num_helpers)
+
+    number, four = ctypes.c_int64, types.void(*[types.int64] * 4)
+    return (
+        built(help_, types.void(types.int64), [number]),
+        built(share, four, [ctypes.c_void_p, ctypes.c_char_p, number, number]),
+        built(run_calls, four, [number] * 4),
+    )

@@ -94,7 +94,7 @@ class Documents:
             ApiError: it was stopped.
         """
         try:
-            _end_of(job, object)
+            end_of(job, object)
         finally:
             is_gone = workspace.document is None or workspace.stop.is_set()
             if is_gone:  # no client knows its id
@@ -108,7 +108,7 @@ class Documents:
         Raises:
             PotError, PotMismatch: as `Keeping.find` and `Keeping.open`; or it was stopped before its turn.
         """
-        _end_of(self._jobs.restore_workspace(workspace), Opened)
+        end_of(self._jobs.restore_workspace(workspace), Opened)
 
     def save(self, workspace: Workspace) -> Entry:
         """Keep the document of a claimed workspace in the library.
@@ -116,7 +116,7 @@ class Documents:
         Raises:
             PotError, LibraryError: as `Library.save`; or it was stopped before its turn.
         """
-        return _end_of(self._jobs.save(workspace), Saved).entry
+        return end_of(self._jobs.save(workspace), Saved).entry
 
     def _visitor(self) -> Visitor | None:
         """The visitor, with what is kept of its documents; None: it has none."""
@@ -147,14 +147,14 @@ def claim(workspace: Workspace) -> None:
 
 def answer_of(job: Job) -> AnswerFinished:
     """Go through a job that answers a question; raises PotError where it was not answered to its end."""
-    return _end_of(job, AnswerFinished, "The question was not answered to the end", "Ask again.")
+    return end_of(job, AnswerFinished, "The question was not answered to the end", "Ask again.")
 
 
-def _end_of(
+def end_of(
     job: Job, kind: type[_T], what: str = "It was stopped while it stood in line", fix: str = "Try again."
 ) -> _T:
     """Go through a job; its last event, of that kind. Raises its failure, or PotError where it ends otherwise."""
-    end = deque(job, maxlen=1)[0]
+    end = next(iter(deque(job, maxlen=1)), None)
     if isinstance(end, Failed):
         raise end.error if isinstance(end.error, OndeviceError) else ApiError(500, "internal", end.text)
     if not isinstance(end, kind):

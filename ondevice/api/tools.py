@@ -9,20 +9,19 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from ondevice.api.documents import Documents
+from ondevice.api.documents import Documents, end_of
 from ondevice.api.parts import found, headings, page_texts
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import DocumentError, OndeviceError, PotError
 from ondevice.library.library import Entry
 from ondevice.regular_file import open_regular
 from ondevice.scan.account import account, report
-from ondevice.serving.job_events import Failed, JobEvent
 from ondevice.serving.jobs import Job, Jobs
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.uploads import Upload, Uploads
@@ -126,7 +125,12 @@ class Tools:
                 upload.discard()
                 raise
             job = self._opened(workspace, upload, password)
-        opening = self._lines[workspace.id].begun(_OPENING, lambda: _to_its_end(job))
+
+        def work() -> dict[str, Any]:
+            end_of(job, object)
+            return {}
+
+        opening = self._lines[workspace.id].begun(_OPENING, work)
         # An answer that says how many tokens there are is worth a moment, and so is a file that cannot be read.
         try:
             while workspace.document is None and not _is_over(opening) and not is_late():
@@ -246,7 +250,8 @@ class Tools:
             steps = job()
             if not workspace.claim():
                 raise PotError("The document is busy", fix="Ask again in a moment.")
-            return _to_its_end(steps) or result()
+            end_of(steps, object)
+            return result()
 
         line = self._lines[workspace.id]
         told = line.told(name, work, workspace.request_stop, self._lateness())
@@ -298,14 +303,6 @@ def _is_over(future: Future[dict[str, Any]]) -> bool:
     """True if it is, now or in a moment."""
     wait([future], 0.05)
     return future.done()
-
-
-def _to_its_end(job: Job) -> dict[str, Any]:
-    """Go through a job, which gives nothing; raises what it failed with."""
-    ends: deque[JobEvent] = deque(job, maxlen=1)
-    if ends and isinstance(ends[0], Failed):
-        raise ends[0].error
-    return {}
 
 
 def _answer(workspace: Workspace) -> dict[str, Any]:

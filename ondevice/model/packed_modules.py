@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -43,31 +44,21 @@ class PackedLinear(nn.Module):
         return out if self.bias is None else out + self.bias
 
 
-class QuantizedRows(Protocol):
-    """The rows of an embedding as they are stored."""
-
-    @property
-    def shape(self) -> tuple[int, int]: ...
-
-    def gather(self, ids: Tensor) -> Tensor:
-        """ids (n,) int64 -> (n, width) float32."""
-        ...
-
-
 class PackedEmbedding(nn.Module):
     """An embedding that dequantises the rows that are asked for.
 
     Args:
+        gather: rows as they are stored, ids (n,) int64 -> (n, width) float32.
         like: the embedding whose rows they are; those of Gemma multiply what comes out.
     """
 
-    def __init__(self, rows: QuantizedRows, like: nn.Module) -> None:
+    def __init__(self, gather: Callable[[Tensor], Tensor], like: nn.Embedding) -> None:
         super().__init__()
-        self.rows, self._scale = rows, getattr(like, "scalar_embed_scale", 1.0)
-        self.num_embeddings, self.embedding_dim = rows.shape
+        self._gather, self._scale = gather, getattr(like, "scalar_embed_scale", 1.0)
+        self.num_embeddings, self.embedding_dim = like.num_embeddings, like.embedding_dim
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.rows.gather(ids.flatten()).view(*ids.shape, self.embedding_dim) * self._scale
+        return self._gather(ids.flatten()).view(*ids.shape, self.embedding_dim) * self._scale
 
 
 def stored_parts(module: nn.Module) -> dict[str, Tensor]:

@@ -55,10 +55,11 @@ class StoredMatrix:
         raw = _bytes_of(self.path, self.tensor).view(self.shape[0], -1)
         return raw if self.rows is None else raw[self.rows]
 
-    def mapped(self) -> StoredRows:
-        """Its rows, which stay in the file."""
+    def mapped(self) -> Callable[[Tensor], Tensor]:
+        """Gives its rows, ids (n,) int64 -> (n, num_columns) float32: only those asked for are read from the file."""
         size = self.shape[0], self.tensor.num_bytes // self.shape[0]
-        return StoredRows(np.memmap(self.path, np.uint8, "r", self.tensor.offset, size), self.kind, self.shape)
+        data = np.memmap(self.path, np.uint8, "r", self.tensor.offset, size)
+        return lambda ids: unpacked(torch.from_numpy(data[ids.numpy()]), self.kind, self.shape[1])
 
     def numbers(self) -> Iterator[Tensor]:
         """Its rows in float32, some at a time, columns in the order of inputs."""
@@ -66,24 +67,6 @@ class StoredMatrix:
         for some in self.raw().split(ROWS_AT_ONCE):
             numbers = unpacked(some, self.kind, self.shape[1])
             yield numbers if order is None else numbers[:, order]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRows:
-    """The rows of a tensor in a file that is mapped: only those asked for are read.
-
-    Attributes:
-        data: (num_rows, bytes of a row) uint8.
-        kind: ggml's number of the quantisation type.
-    """
-
-    data: np.memmap
-    kind: int
-    shape: tuple[int, int]
-
-    def gather(self, ids: Tensor) -> Tensor:
-        """ids (n,) int64 -> (n, width) float32."""
-        return unpacked(torch.from_numpy(self.data[ids.numpy()]), self.kind, self.shape[1])
 
 
 class DenseStore:

@@ -8,7 +8,7 @@ on a GPU (`kernels.int4`), where embedding and head stay in bfloat16, as do weig
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, Literal
 
@@ -29,25 +29,6 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head"
 _INT4_DTYPE = torch.bfloat16
 
 
-@dataclass(frozen=True, slots=True)
-class FileRows:
-    """The rows of a tensor in a file that is mapped: only those asked for are read.
-
-    Attributes:
-        data: (num_rows, width), of the type in the file.
-    """
-
-    data: Tensor
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.data.shape[0], self.data.shape[1]
-
-    def gather(self, ids: Tensor) -> Tensor:
-        """ids (n,) int64 -> (n, width) float32."""
-        return self.data[ids].float()
-
-
 def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Callable[[float], None]) -> Any:
     """The causal LM of a checkpoint, on the CPU, with packed weights; those of an odd width stay in float32.
 
@@ -62,7 +43,7 @@ def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Calla
             bias = own["bias"].float() if "bias" in own else None
             replace_module(model, name, PackedLinear(quantize(own["weight"], 8 if name == HEAD else bits), bias))
         elif isinstance(module, nn.Embedding):
-            replace_module(model, name, PackedEmbedding(FileRows(own["weight"]), module))
+            replace_module(model, name, PackedEmbedding(partial(_rows, own["weight"]), module))
         else:
             set_weights(module, {part: weight.float() for part, weight in own.items()})
     prepare_packed(module.weight for module in model.modules() if isinstance(module, PackedLinear))
@@ -88,6 +69,11 @@ def load_int4(checkpoint: Checkpoint, device: torch.device, on_fraction: Callabl
     if is_tied:
         model.lm_head.weight = model.model.embed_tokens.weight
     return with_generation_config(model.to(device), checkpoint)  # buffers alone are left to be moved
+
+
+def _rows(mapped: Tensor, ids: Tensor) -> Tensor:
+    """Rows of a tensor in a file that is mapped, in float32: only those asked for are read."""
+    return mapped[ids].float()
 
 
 def with_generation_config(model: Any, checkpoint: Checkpoint) -> Any:
