@@ -30,20 +30,9 @@ from ondevice.cli.options import takes_options
 from ondevice.cli.plan import plan
 from ondevice.cli.scan import scan
 from ondevice.cli.terminal import open_streams
-from ondevice.config import SETTINGS
 
 COMMANDS = "ondevice.commands"  # entry points: each a Typer whose commands join ours
 _ELSEWHERE = {"batch": "./batch", **dict.fromkeys(("bench", "eval", "results", "record"), "./batch ./bench")}
-_RENAMED = {old.replace("_", "-"): one.option.removeprefix("--") for one in SETTINGS.values() for old in one.was}
-_RENAMED["shelf"] = "collection"
-# Options that won nowhere, or of which every measurement had one value.
-_GONE = {
-    "adaptive-keep", "always-draft", "art-absolute", "art-block", "art-order", "art-patience", "art-phi",
-    "art-relative", "art-tau", "beside", "decode-policy", "draft", "gamma", "host-dtype", "host-folder",
-    "key-rotation", "look-every", "no-read-on", "no-stop-loops", "read-on", "refit-values", "renew-novelty",
-    "reservoir", "save-as", "sinks", "slim-novelty", "slim-rarity", "spec-adaptive", "spec-chunk", "spec-look-ahead",
-    "spec-novelty", "spec-pool", "spec-restore", "spec-score-layers", "speculator-layers", "stop-loops",
-}  # fmt: skip
 
 
 class Commands(TyperGroup):
@@ -63,25 +52,9 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def today(name: str) -> str:
-    """The name of an option or a command as it is today; says so of an older one, which no help shows.
-
-    Raises:
-        BadParameter: there is no such option any more.
-    """
-    if name in _GONE:
-        fix = "Leave it out; --preset paper-... has the settings that a method was published with."
-        raise typer.BadParameter(f"--{name} no longer exists: no measurement shows a gain by it. {fix}")
-    if name not in _RENAMED:
-        return name
-    typer.echo(f"`{name}` is now `{_RENAMED[name]}`.", err=True)
-    return _RENAMED[name]
-
-
 app = typer.Typer(
     name="ondevice",
     cls=Commands,
-    context_settings={"token_normalize_func": today},
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,

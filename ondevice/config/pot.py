@@ -61,7 +61,7 @@ class PotConfig:
     preset: str = setting(  # what it says is in the others once it was chosen: see `with_choices`
         AS_SET, "Several settings in one word: fast, balanced or thorough, from fast reading to the most that is still "
         "known; paper-infinipot, -equip, -sliminfer, -art or -specprefill.", option="--preset", metavar="NAME",
-        api="preset", was=("profile", "retention"), answers=True, among=PRESETS, label="How carefully to keep",
+        api="preset", answers=True, among=PRESETS, label="How carefully to keep",
         form=Control(21, "Fast reads quickest, thorough knows most afterwards in the same memory. Default: {default}. "
                          "All but the default choose what to keep, and how exactly, for you. Takes effect at the next "
                          "reading.",
@@ -101,7 +101,7 @@ class PotConfig:
         "auto", "Type of keys and values: that of the model, or quantised to 8 bits, which take a fifth to a half of "
         "the bytes; to 4 bits, of which half as many again fit; or k8v4: keys of 8 bits, which decide what is found, "
         "and values of 4; auto: 8 bits on a CPU, where neither all is kept nor attention ends early.",
-        option="--kv-dtype", api="kv_dtype", was=("pot_type",), label="Type of keys and values",
+        option="--kv-dtype", api="kv_dtype", label="Type of keys and values",
         form=Control(20, "How exactly keys and values are kept. Default: {default}: 8 bits on a CPU. They take a fifth "
                          "to a half of the memory of full precision; 4 bits take less, and are less exact. "
                          "Takes effect at the next reading.",

@@ -74,7 +74,6 @@ class Setting:
         is_size: bytes, which people write as 500MB, 2GB or 1.5GiB.
         zero: a word that people write for 0, of a whole number that has one.
         api: its key in requests of the programming interface; empty: it cannot be sent.
-        was: its keys before this version, which stay for one: `pot_type` for the option `--pot-type`, too.
         label: what it is called on the screen.
         form: its control there; None: there is none.
         check: what a value must fulfil; a `Literal` and a table are checked without.
@@ -94,7 +93,6 @@ class Setting:
     is_size: bool = False
     zero: str = ""
     api: str = ""
-    was: tuple[str, ...] = ()
     label: str = ""
     form: Control | None = None
     check: Check | None = None
@@ -261,11 +259,10 @@ def by_key(settings: Mapping[str, Setting], given: Mapping[str, Any]) -> dict[st
         ConfigError: a key is unknown, or a value cannot work.
     """
     keys = {one.api: one for one in settings.values() if one.api}
-    known = {old: one for one in keys.values() for old in one.was} | keys
-    unknown = sorted(set(given) - set(known))
+    unknown = sorted(set(given) - set(keys))
     if unknown:
         raise ConfigError(f"There is no setting {unknown[0]!r} here", fix=f"The settings are {', '.join(keys)}.")
-    return {known[key].path: known[key].take(value) for key, value in given.items()}
+    return {keys[key].path: keys[key].take(value) for key, value in given.items()}
 
 
 def _written(value: Any) -> str:

@@ -34,18 +34,16 @@ from ondevice.pot.saving import BESIDE
 from ondevice.schema import SchemaError, loads, parse
 from ondevice.session.content_address import content_address
 from ondevice.session.engine import Engine, Session
-from ondevice.session.pot_header import renewed
 from ondevice.session.saving import load_session, reopened_as_chosen, save_session, saved_config, saved_tokens
 
-FORMAT = 2
-_FORMATS = (1, FORMAT)  # that are read; before, text and tokens were in the file of the pot
+FORMAT = 3
 _POT, _ENTRY, _RECORD, _INDEX = "pot.safetensors", "entry.json", "record.json", "index"
 _ID = re.compile(r"[0-9a-f]{32}")
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}-(\d+-\d+)")  # being written or deleted, by that process
 _FREE_BYTES_LEFT = 200_000_000  # what must stay free on the disk beside an entry
 _TITLE_LENGTH = 200
 _NOT_WRITTEN = {"id", "size_bytes", "problem"}  # of an entry, into its file
-_MAX_VALUES = 20_000_000  # in a file: older records have a number for every token that was kept for its novelty
+_MAX_VALUES = 20_000_000  # in a file: a record has the tokens of all answers
 _OTHER_VERSION = "It was saved by another version of this program"
 
 
@@ -353,9 +351,9 @@ def _read_entry(path: Path) -> Entry:
     try:
         data = _read_json(path / _ENTRY)
         found, config, title = data.pop("format", None), data.pop("config", None), data.get("title")
-        if found not in _FORMATS and isinstance(title, str):
+        if found != FORMAT and isinstance(title, str):
             return replace(damaged, title=clean_title(title), problem=_OTHER_VERSION)
-        if found not in _FORMATS or data.keys() & _NOT_WRITTEN:
+        if found != FORMAT or data.keys() & _NOT_WRITTEN:
             return damaged
         entry = parse(Entry, {**data, "id": path.name, "size_bytes": size})
     except (OndeviceError, SchemaError):
@@ -366,7 +364,7 @@ def _read_entry(path: Path) -> Entry:
     if not has_pot:
         return replace(entry, problem="Its pot is missing")
     try:
-        return replace(entry, config=parse(EngineConfig, renewed(config)))
+        return replace(entry, config=parse(EngineConfig, config))
     except (OndeviceError, SchemaError):
         return replace(entry, problem=_OTHER_VERSION)
 

@@ -8,7 +8,7 @@ from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.native_state import PREFIX
 from ondevice.pot.numbering import RotateKeys, refresh_keys_
 from ondevice.pot.saved_state import Extent, check_pot
-from ondevice.pot.shape import FREE, PROVENANCE, UNKNOWN
+from ondevice.pot.shape import PROVENANCE
 
 
 def restore_(pot: MemoryPot, state: dict[str, Tensor], rotate_keys: RotateKeys, extent: Extent) -> None:
@@ -31,8 +31,6 @@ def restore_(pot: MemoryPot, state: dict[str, Tensor], rotate_keys: RotateKeys, 
     pot.num_ranked = state["num_ranked"].tolist()
     for name, buffer in zip(PROVENANCE, pot.provenance(), strict=True):
         buffer[..., : max(pot.num_cached)] = state[name]
-    if not bool((pot.novelty == UNKNOWN).any()):  # saved when 0 still stood for unknown, too
-        pot.novelty[(pot.novelty == 0) & (pot.origin != FREE)] = UNKNOWN
     for layer, used in enumerate(pot.num_cached):
         for name, buffer in zip(pot.slots.names, pot.slots.layers[layer], strict=False):
             buffer[:, :, :used] = state[f"{name}.{layer}"]

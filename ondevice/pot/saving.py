@@ -24,8 +24,7 @@ from ondevice.errors import DamagedPot, PotError, PotMismatch
 from ondevice.files import replacing
 from ondevice.schema import SchemaError, loads
 
-FORMAT = 4
-_UNSUMMED = 3  # the format before, without checksums; all else is alike
+FORMAT = 5
 _KEY, _SUM = "ondevice", "ondevice.sha256"  # of the header: its text, and the sha256 of that
 _SUMS = "sha256"  # in the header: of each tensor, by name
 BESIDE = ".tensor"  # ending of a file that holds one tensor, under this name, too
@@ -63,7 +62,7 @@ def write_pot(path: Path, tensors: Mapping[str, Tensor], header: dict[str, Any],
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The JSON header of a saved pot; one of this format has not changed since it was written.
+    """The JSON header of a saved pot, which has not changed since it was written.
 
     Raises:
         PotError: there is no such file, or it is not a saved pot.
@@ -86,35 +85,33 @@ def read_header(path: Path) -> dict[str, Any]:
         what = "This is not a saved pot, or it is damaged"
         raise PotError(what, where=str(path), fix="Read the document again.") from error
     found = header.get("format")
-    if type(found) is not int or found not in (_UNSUMMED, FORMAT):
+    if found != FORMAT:
         what = f"The pot was saved in format {found!r:.20}, this version reads format {FORMAT}"
         raise PotMismatch(what, where=str(path), fix="Read the document again.")
-    if found == FORMAT and (metadata.get(_SUM) != _sha256(text) or _SUMS not in header):
+    if metadata.get(_SUM) != _sha256(text) or _SUMS not in header:
         raise DamagedPot("its header is not what was written", where=str(path))
     return header
 
 
-def read_tensors(path: Path, checksums: Mapping[str, str] | None, prefix: str = "") -> dict[str, Tensor]:
+def read_tensors(path: Path, checksums: Mapping[str, str], prefix: str = "") -> dict[str, Tensor]:
     """The tensors of a saved pot, on the CPU.
 
     Args:
-        checksums: from its header; None if that has none.
+        checksums: from its header.
         prefix: of the names of those that are wanted.
 
     Raises:
         DamagedPot: the file, or one beside it, is not what was written.
     """
     tensors = _tensors(path, prefix)
-    if checksums is not None:
-        checksums = {name: checksum for name, checksum in checksums.items() if name.startswith(prefix)}
-    for name, checksum in (checksums or {}).items():
+    checksums = {name: checksum for name, checksum in checksums.items() if name.startswith(prefix)}
+    for name, checksum in checksums.items():
         if name in tensors or not _CHECKSUM.fullmatch(checksum):
             continue
         beside = path.with_name(checksum + BESIDE)
         if beside.is_file() and (tensor := _tensors(beside).get(BESIDE)) is not None:
             tensors[name] = tensor
-    changed = set() if checksums is None else checksums.items() ^ _checksums(tensors).items()
-    if changed:
+    if changed := checksums.items() ^ _checksums(tensors).items():
         raise DamagedPot(f"{min(changed)[0]!r:.40} is not what was written", where=str(path))
     return tensors
 

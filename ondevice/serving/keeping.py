@@ -38,7 +38,7 @@ _ID = re.compile(r"[0-9a-f]{32}")
 _RECORD, _PAGES, _SECRET = ".json", ".pdf", "secret"
 _MOST_PAGES_BYTES = 20_000_000  # of a PDF that is copied; one with a password is not, for that is never written
 _LOCK_SECONDS = 30.0  # that another app may take to write a reading
-_MAX_VALUES = 20_000_000  # in a file: older records have a number for every token that was kept for its novelty
+_MAX_VALUES = 20_000_000  # in a file: a record has the tokens of all answers
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,7 @@ def content_address(loaded: LoadedModel, document: Document, config: EngineConfi
     settings = {
         path: value_of(config, path)
         for path, one in FIELDS.items()
-        if (not one.answers and not path.startswith("engine."))
-        or path == "engine.seed"
-        or (path == "engine.memory" and config.memory)  # what was read before there was this one keeps its address
+        if (not one.answers and not path.startswith("engine.")) or path in ("engine.seed", "engine.memory")
     }
     model = (loaded.fingerprint, loaded.tokenizer.fingerprint, str(loaded.dtype), loaded.quantization)
     parts = [FORMAT, text.hexdigest(), *model, sorted(settings.items())]

@@ -8,36 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ondevice.config import FIELDS, EngineConfig
+from ondevice.config import EngineConfig
 from ondevice.documents.types import Document
 from ondevice.errors import ConfigError, DamagedPot, PotMismatch
 from ondevice.events import PageNote
 from ondevice.pot.saving import read_header
 from ondevice.schema import SchemaError, parse
 
-_ANY = object()
-_BY_NATURE = {  # of pots from before these could be set
-    "slot_shares": "even",
-    "kv_dtype": "model",
-    "preset": "as-set",
-}
-# Settings that no longer exist, by part: the only value that can still be opened, and those of answers, any of them.
-_GONE: dict[str, dict[str, Any]] = {
-    "file": {"saved_as": "own"},
-    "pot": {"reservoir": 0.0, "refits_values": False, "renews_novelty": False, "adaptive_keep": None},
-    "slim": {"novelty": "survivors"},
-    "tier": {"dtype": "int8", "reads_on": True, "folder": _ANY, "coverage": _ANY, "gamma": _ANY},
-    "art": {"is_relative": True, "traversal": "importance"},
-    "spec": {
-        "num_restored": 0,
-        "num_draft": 0,
-        "falls_back": True,
-        "adaptive_keep": None,
-        "score_layers": 0,
-        "novelty": "known",
-    },
-}
-_RENAMED = {"stored": "kv_dtype", "retention": "preset", "profile": "preset"}
 _NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "another data type"}
 
 
@@ -67,9 +44,9 @@ class PotHeader:
         notes: on pages without text.
         counts: of the reading.
         capacity, capacities: slots of the pot, as in `PotShape`.
+        sha256: checksum of each tensor, by name.
         saved: when, ISO 8601.
         spans: document tokens still to be read, as in `Context`; none of a document that was read to its end.
-        sha256: checksum of each tensor, by name; None in a file that is older than those.
     """
 
     format: int
@@ -82,10 +59,10 @@ class PotHeader:
     notes: tuple[PageNote, ...]
     counts: Counts
     capacity: int
+    sha256: dict[str, str]
     capacities: tuple[int, ...] | None = None
     saved: str = ""
     spans: tuple[tuple[int, int], ...] = ()
-    sha256: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
         num_pages, size_bytes = self.document.num_pages, self.document.size_bytes
@@ -102,12 +79,8 @@ class PotHeader:
         """
         header = read_header(path)
         try:
-            renewed({"file": header})
-            renewed(header.get("config"))
-            if isinstance(method := header.get("method"), dict):
-                renewed({**method, "pot": method})
             return parse(cls, header, "the header")
-        except (DamagedPot, PotMismatch) as error:
+        except DamagedPot as error:
             error.where = str(path)
             raise
         except (SchemaError, ConfigError) as error:
@@ -134,41 +107,6 @@ class PotHeader:
                 where=str(path),
                 fix="Use the same model and settings, or read the document again.",
             )
-
-
-def renewed(config: Any) -> Any:
-    """Settings from a file of any version as this one has them, changed in place.
-
-    Raises:
-        PotMismatch: one that no longer exists was in use.
-    """
-    parts = config if isinstance(config, dict) else {}
-    if isinstance(pot := parts.get("pot"), dict):
-        for old, name in _RENAMED.items():
-            if old in pot:
-                pot[name] = pot.pop(old)
-        for name, value in _BY_NATURE.items():  # what could not be set when a file was written
-            pot.setdefault(name, value)
-        if isinstance(reset := pot.get("context_reset"), bool):
-            pot["context_reset"] = "always" if reset else "never"
-        if pot.get("key_rotation") == "on-read":  # which lost to those that are left, and touches nothing that was read
-            pot["key_rotation"] = "stored"
-        for name in ("policy", "catalyst", "slot_shares", "context_reset", "decode_policy", "preset"):
-            choices = FIELDS[f"pot.{name}"].choices
-            if isinstance(saved := pot.get(name), str) and saved not in choices:
-                raise PotMismatch(
-                    f"The pot was saved with pot.{name}={_show(saved)}, which this version does not have",
-                    fix="Read the document again.",
-                )
-    for part, gone in _GONE.items():
-        if isinstance(settings := parts.get(part), dict):
-            for name, value in gone.items():
-                if (saved := settings.pop(name, value)) != value and value is not _ANY:
-                    raise PotMismatch(
-                        f"The pot was saved with {part}.{name}={_show(saved)}, and that setting no longer exists",
-                        fix="Read the document again.",
-                    )
-    return config
 
 
 def _show(value: Any) -> str:

@@ -42,7 +42,7 @@ from ondevice.events import AnswerFinished, AnswerToken, Event, PagesExtracted, 
 from ondevice.model.loading.catalogue import HubRepository
 from ondevice.serving.address import free_port
 from ondevice.session.engine import Engine, Session
-from ondevice_bench.speed.reliability.damaged_pots import SavedPot, write_unsummed
+from ondevice_bench.speed.reliability.damaged_pots import SavedPot, write_summed
 from tests.builders.documents import IMAGE_CONTENT, encrypt, make_pdf, make_repeating_epub, show
 from tests.builders.models import plain_generation, tiny_loaded
 
@@ -259,7 +259,7 @@ def test_a_saved_pot_does_not_send_for_the_model_it_names(
     ask(checkpoint, text, "--save", pot)
     saved = SavedPot(pot)
     saved.header["config"]["model"] = "attacker/model"
-    write_unsummed(other, saved.tensors, saved.header)
+    write_summed(other, saved.tensors, saved.header)
     monkeypatch.setattr("ondevice.model.loading.hub.fetch", fetch)
     refused = run("ask", other, "When?", "--json")
     assert refused.exit_code == 2
@@ -270,7 +270,7 @@ def test_a_saved_pot_does_not_send_for_the_model_it_names(
     assert run("ask", other, "When?", "--model", "attacker/model").exit_code == 0
     assert sent_for == ["attacker/model"], "the user's own word counts"
     saved.header["config"]["model"] = "smollm2"
-    write_unsummed(other, saved.tensors, saved.header)
+    write_summed(other, saved.tensors, saved.header)
     monkeypatch.setattr("ondevice.model.loading.model_file.cached_file", lambda row: None)
     refused = run("ask", other, "When?", "--json")
     assert "ondevice models fetch smollm2-135m" in last_json(refused)["error"]["fix"]
@@ -318,16 +318,6 @@ def test_a_failure_is_a_sentence_and_exit_status_2(arguments: list[str], code: s
     assert set(error) == {"code", "what", "where", "fix"}
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("--retention", "--preset"), ("--profile", "--preset"), ("--pot-type", "--kv-dtype")]
-)
-def test_an_older_name_of_an_option_still_works_and_is_said(old: str, new: str) -> None:
-    given = run("ask", "nowhere.txt", "When?", old, "none")
-    assert f"`{old[2:]}` is now `{new[2:]}`." in given.stderr
-    assert "'none'" in given.stderr
-    assert old not in run("ask", "--help").output
-
-
 def test_help_fits_a_screen_and_has_the_rest_behind_another_option() -> None:
     wide = {"env": {"COLUMNS": "80", "TERMINAL_WIDTH": "80"}}
     short, whole = (CliRunner().invoke(app, ["ask", flag], **wide).output for flag in ("--help", "--help-all"))
@@ -337,21 +327,6 @@ def test_help_fits_a_screen_and_has_the_rest_behind_another_option() -> None:
     missing = [flag for flag in flags("ask") if flag.startswith("--") and flag not in whole]
     assert not missing
     assert len(SETTINGS) + 1 <= 34, "options that every command shares"
-
-
-@pytest.mark.parametrize("option", ["--reservoir", "--gamma=0.5", "--no-read-on", "--spec-adaptive"])
-def test_an_option_that_is_gone_says_what_to_do(option: str) -> None:
-    given = run("ask", "nowhere.txt", "When?", option)
-    assert given.exit_code == 2
-    assert "no longer exists" in given.stderr
-    assert "Leave it out" in given.stderr
-
-
-def test_the_older_name_of_a_command_still_works_and_is_said() -> None:
-    given = run("shelf")
-    assert "`shelf` is now `collection`." in given.stderr
-    assert "There is no question" in given.stderr
-    assert "shelf" not in run("--help").output
 
 
 @pytest.mark.timeout(60)

@@ -25,13 +25,14 @@ from ondevice.decode.steps import sample
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError, DamagedPot, PotError
 from ondevice.library.library import Library
+from ondevice.pot.saving import FORMAT
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Uploads
 from ondevice.session.pot_header import PotHeader
 from ondevice.session.saving import save_session
 from ondevice.ui.form import CONTROLS, Form
-from ondevice_bench.speed.reliability.damaged_pots import SavedPot, write_unsummed
+from ondevice_bench.speed.reliability.damaged_pots import SavedPot, write_summed
 from tests.builders.screens import tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -177,11 +178,11 @@ def pot(tmp_path_factory: pytest.TempPathFactory) -> SavedPot:
 @given(st.sampled_from(list(NUMBERED.values())), JSON)
 def test_in_a_saved_pot(pot: SavedPot, tmp_path: Path, one: Setting, number: str) -> None:
     part, _, name = one.path.partition(".")
-    header = json.loads(json.dumps({"format": 3, **pot.header}))
+    header = json.loads(json.dumps({"format": FORMAT, "sha256": {}, **pot.header}))
     place = header["config"] if part == "engine" else header["config"][part]
     place[name] = "HERE"
     path = tmp_path / "a.pot"
-    write_unsummed(path, {"x": torch.zeros(1)}, json.dumps(header).replace('"HERE"', number))
+    write_summed(path, {"x": torch.zeros(1)}, json.dumps(header).replace('"HERE"', number))
     try:
         read = PotHeader.read(path)
     except (DamagedPot, PotError):

@@ -77,7 +77,7 @@ def test_a_choice_is_the_same_on_the_command_line_in_requests_and_on_the_screen(
     for path, value in PRESETS[name].values.items():
         assert value_of(config, path) == value
     assert config.pot.num_kept == PotConfig(capacity=2048, policy=config.pot.policy).num_kept
-    asked = with_choices(EngineConfig(), by_key(SETTINGS, {"profile": name, "capacity": 2048}))
+    asked = with_choices(EngineConfig(), by_key(SETTINGS, {"preset": name, "capacity": 2048}))
     assert asked == config
     changed = {"pot.preset": name, "pot.policy": "random", "pot.capacity": 2048}
     shown = Form({**Form.of(EngineConfig()).values, **changed})

@@ -217,8 +217,6 @@ def test_every_option_and_key_reaches_its_setting() -> None:
     sent = {"capacity": 512, "num_kept": 64, "novelty": 1, "slim": "auto", "art": True, "spec_keep": 0.5, "seed": 7}
     config = with_choices(EngineConfig(), by_key(READING, sent))
     assert (config.pot.capacity, config.pot.num_kept, config.pot.novelty) == (512, 64, 1.0)
-    older = with_choices(EngineConfig(), by_key(READING, {"retention": "fast", "pot_type": "model"}))
-    assert older == with_choices(EngineConfig(), by_key(READING, {"preset": "fast", "kv_dtype": "model"}))
     assert (config.slim.schedule, config.art.enabled, config.spec.keep, config.seed) == ("auto", True, 0.5, 7)
     answering = with_values(GenerationConfig(), by_key(ANSWERING, {"temperature": 1, "num_sources": 0}))
     assert answering == GenerationConfig(temperature=1.0, num_sources=0)

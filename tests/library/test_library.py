@@ -24,7 +24,7 @@ from ondevice.documents import Document, Page
 from ondevice.errors import LibraryError, PotError, PotMismatch
 from ondevice.files import data_dir
 from ondevice.library.index import LibraryIndex
-from ondevice.library.library import Entry, Library, _process, clean_title
+from ondevice.library.library import FORMAT, Entry, Library, _process, clean_title
 from ondevice.session.engine import Engine, Session
 from tests.builders.models import tiny_loaded
 from tests.builders.screens import CONFIG, TEXT, tiny_engine
@@ -91,16 +91,15 @@ def test_the_list_says_what_it_is(saved: Entry) -> None:
     assert saved.title == "../lamp .txt"
 
 
-def test_an_entry_of_an_older_version_is_one_as_it_was(library: Library, saved: Entry) -> None:
+def test_an_entry_of_an_earlier_build_is_refused_with_a_sentence(library: Library, saved: Entry) -> None:
     path = library.folder / saved.id / "entry.json"
-    data = json.loads(path.read_text())
-    data["config"]["pot"]["context_reset"] = True
-    del data["config"]["pot"]["slot_shares"]
-    path.write_text(json.dumps(data))
-    [entry] = library.entries()
-    assert not entry.problem
-    assert entry.config is not None
-    assert (entry.config.pot.context_reset, entry.config.pot.slot_shares) == ("always", "even")
+    for before in range(1, FORMAT):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"format": before}))
+        [entry] = library.entries()
+        assert (entry.title, entry.problem) == (saved.title, "It was saved by another version of this program")
+        with pytest.raises(PotMismatch, match="another version") as caught:
+            library.open(ENGINE, entry.id)
+        assert "read the document again" in caught.value.fix
 
 
 def test_only_this_user_may_look_into_it(library: Library, saved: Entry) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import shutil
 import signal
@@ -29,7 +28,6 @@ from ondevice.library import library as library_module
 from ondevice.library.library import Library
 from ondevice.pot.saving import BESIDE, read_tensors, write_pot
 from ondevice.session.engine import Engine, Session
-from ondevice.session.saving import save_session
 from tests.builders.models import plain_config, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -128,19 +126,6 @@ def test_a_disk_without_hard_links_has_it_twice(tmp_path: Path, monkeypatch: pyt
     for session in (held("few"), held("many")):
         library.save(session, {})
     assert [len(names) for names in parts(library).values()] == [1] * 6
-    assert all_open(library) == [LONG, LONG]
-
-
-def test_an_entry_of_before_with_all_in_one_file_is_opened(tmp_path: Path) -> None:
-    library = Library(tmp_path)
-    entry = library.save(held("few"), {})
-    folder = tmp_path / entry.id
-    for path in folder.glob(f"*{BESIDE}"):
-        path.unlink()
-    save_session(held("few"), folder / "pot.safetensors")
-    about = folder / "entry.json"
-    about.write_text(json.dumps(json.loads(about.read_text()) | {"format": 1}))
-    library.save(held("many"), {})
     assert all_open(library) == [LONG, LONG]
 
 

@@ -166,19 +166,6 @@ def test_a_restored_tier_forgets_the_oldest_first_too(more):
     assert len(held) == other.capacity
 
 
-def test_rings_that_older_files_hold_as_they_lay_are_put_in_order():
-    tier = HostTier(SHAPE, 20_000, dtype=torch.float32)
-    for layer in range(2):
-        tier.offload(layer, *_tokens(0, tier.capacity))
-    state = {name: part.clone() for name, part in tier.state().items()}
-    state["origin"][:, :3] = torch.arange(tier.capacity, tier.capacity + 3)  # the newest
-    state["num_written"] += 3
-    other = HostTier(SHAPE, 20_000, dtype=torch.float32)
-    other.restore(state, Extent(tier.capacity + 3, tier.capacity + 3))
-    assert other.origin(1).tolist() == list(range(3, tier.capacity + 3))
-    assert torch.equal(other.keys(1, slice(0, 5)), tier.keys(1, slice(3, 8)))
-
-
 def test_blocks_are_ranked_by_the_attention_that_all_layers_pay():
     tier = HostTier(SHAPE, 100_000, dtype=torch.float32)
     keys = torch.zeros(3, 40, 8)

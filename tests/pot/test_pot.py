@@ -14,8 +14,6 @@ from ondevice.pot.distill import distill
 from ondevice.pot.eviction import FixedOrder, LongAnswer, SinkRecent
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.policies import LayerView, make_policy
-from ondevice.pot.restoring import restore_
-from ondevice.pot.saved_state import Extent
 from ondevice.pot.shape import FREE, PROMPT, UNKNOWN, PotShape
 from ondevice.pot.undo import UndoLog
 from tests.builders.pots import check_invariants
@@ -207,18 +205,6 @@ def test_only_survivors_are_told_as_chosen_for_novelty():
     mass = [layer[:, :1].expand(-1, HEADS, -1) for layer in random_mass(pot)[:1] * LAYERS]
     result = run_distill(pot, mass, config(novelty=1.0))
     assert set(result.novelty_tokens.tolist()) <= set(pot.origin[..., :16].unique().tolist())
-
-
-def test_zeros_of_an_older_pot_mean_unknown():
-    pot, other = new_pot(), new_pot()
-    feed(pot, 10, 0)
-    pot.novelty[..., 3] = 0.0
-    restore_(other, pot.state(), rotate_keys, Extent(10, 10))
-    assert bool((other.novelty[..., 3] == UNKNOWN).all()), "nothing was unknown: the file is an old one"
-    check_invariants(other, 10)
-    pot.novelty[..., 5] = UNKNOWN
-    restore_(other, pot.state(), rotate_keys, Extent(10, 10))
-    assert_same(other, contents(pot))
 
 
 def test_layout_is_most_important_first_behind_the_sinks():

@@ -15,15 +15,17 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from ondevice.config import EngineConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents.types import Document, Page
 from ondevice.errors import DamagedPot, ModelError, OndeviceError, PotError, PotMismatch
 from ondevice.events import AnswerFinished
 from ondevice.model.loading import hub
+from ondevice.pot.saving import FORMAT
 from ondevice.session.engine import Engine, Session
 from ondevice.session.saving import load_session, reopened, save_session, saved_config
-from ondevice_bench.speed.reliability.damaged_pots import SavedPot, spoil, write_unsummed
+from ondevice_bench.speed.reliability.damaged_pots import SavedPot, spoil, write_summed
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -88,82 +90,13 @@ def ask(session: Session, **generation: Any) -> AnswerFinished:
     return finished
 
 
-@pytest.mark.parametrize("name", BASES)
-def test_what_an_older_version_saved_still_opens(name: str, pots: dict[str, SavedPot], tmp_path: Path) -> None:
-    pot = pots[name]
-    (tmp_path / "new.pot").write_bytes(pot.data)
-    write_unsummed(tmp_path / "old.pot", pot.tensors, pot.header)
-    new, old = (reopen(tmp_path / f"{age}.pot") for age in ("new", "old"))
-    assert new.context.ledger == old.context.ledger
-    assert ask(new).text == ask(old).text
-    assert ask(new, temperature=1.0).text == ask(old, temperature=1.0).text
-
-
-@pytest.mark.parametrize("name", ["plain", "skims"])
-def test_settings_that_no_longer_exist_may_be_in_a_file_while_they_were_off(
-    name: str, pots: dict[str, SavedPot], tmp_path: Path
-) -> None:
-    pot, path = pots[name], tmp_path / "a.pot"
-    gone = [
-        ("pot", "reservoir", 0.0, 0.3),
-        ("pot", "refits_values", False, True),
-        ("pot", "renews_novelty", False, True),
-        ("spec", "num_restored", 0, 24),
-        ("spec", "num_draft", 0, 4),
-        ("spec", "falls_back", True, False),
-        ("spec", "adaptive_keep", None, [0.2, 0.6]),
-        ("spec", "score_layers", 0, 2),
-        ("spec", "novelty", "known", "rarity"),
-        ("slim", "novelty", "survivors", "rarity"),
-        ("tier", "reads_on", True, False),
-        ("tier", "dtype", "int8", "stored"),
-        ("art", "is_relative", True, False),
-        ("art", "traversal", "importance", "recency"),
-    ]
-    config, method = json.loads(json.dumps([pot.header["config"], pot.header["method"]]))
-    for part, setting, off, _ in gone:
-        config[part][setting] = off
-        config["tier"] |= {"folder": "tiers", "gamma": 0.5, "coverage": 0.5}  # of answers: any value of them opens
-        if part == "pot" or method.get(part):
-            (method if part == "pot" else method[part])[setting] = off
-    reopen(spoilt(pot, path, header=pot.header | {"config": config, "method": method, "saved_as": "own"}))
-    with pytest.raises(PotMismatch, match=r"saved_as='int8'.*no longer exists"):
-        reopen(spoilt(pot, path, header=pot.header | {"saved_as": "int8"}))
-    for part, setting, off, on in gone:
-        config[part][setting] = on
-        with pytest.raises(PotMismatch, match=rf"{part}\.{setting}.*no longer exists") as caught:
-            reopen(spoilt(pot, path, header=pot.header | {"config": config}))
-        assert caught.value.where == str(path)
-        config[part][setting] = off
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [("policy", "pyramidkv"), ("catalyst", "general-v1"), ("slot_shares", "by-layer"), ("context_reset", "never")],
-)
-def test_a_choice_that_no_longer_exists_is_named(
-    setting: str, value: str, pots: dict[str, SavedPot], tmp_path: Path
-) -> None:
+def test_a_pot_of_an_earlier_build_is_refused_with_a_sentence(pots: dict[str, SavedPot], tmp_path: Path) -> None:
     pot, path = pots["plain"], tmp_path / "a.pot"
-    config = json.loads(json.dumps(pot.header["config"]))
-    config["pot"][setting] = value
-    with pytest.raises(PotMismatch, match=rf"pot\.{setting}='{value}'.*does not have.*Read the document again"):
-        reopen(spoilt(pot, path, header=pot.header | {"config": config}))
-
-
-def test_a_pot_from_before_heads_could_differ_is_one_whose_heads_are_alike(tmp_path: Path) -> None:
-    config = plain_config(pot=replace(POT, slot_shares="even"))
-    session = Engine(LOADED, config).session()
-    list(session.read(Document("lamp.txt", "txt", "part", (Page(1, TEXT),), 1, len(TEXT))))
-    save_session(session, tmp_path / "new.pot")
-    pot = SavedPot(tmp_path / "new.pot")
-    for settings in (pot.header["method"], pot.header["config"]["pot"]):
-        del settings["slot_shares"]
-        settings["context_reset"] = True
-        settings["stored"] = settings.pop("kv_dtype")  # its name at that time
-    write_unsummed(tmp_path / "old.pot", pot.tensors, pot.header)
-    assert saved_config(tmp_path / "old.pot").pot.slot_shares == "even"
-    assert ask(reopen(tmp_path / "old.pot")).text == ask(reopen(tmp_path / "new.pot")).text
+    for before in range(1, FORMAT):
+        said = f"saved in format {before}, this version reads format {FORMAT}"
+        with pytest.raises(PotMismatch, match=said) as caught:
+            reopen(spoilt(pot, path, header=pot.header | {"format": before}))
+        assert (caught.value.where, caught.value.fix) == (str(path), "Read the document again.")
 
 
 @pytest.mark.slow
@@ -194,9 +127,9 @@ def test_no_mutant_does_harm(
 
 
 def spoilt(pot: SavedPot, path: Path, *, header: Any = None, **tensors: torch.Tensor) -> Path:
-    """A file without checksums, with another header or other tensors."""
+    """A file with true checksums, and another header or other tensors."""
     named = {name.replace("__", "."): tensor for name, tensor in tensors.items()}
-    write_unsummed(
+    write_summed(
         path, {name: t.clone() for name, t in (pot.tensors | named).items()}, pot.header if header is None else header
     )
     return path
@@ -307,7 +240,7 @@ def test_counts_set_nothing_but_counts(counts: dict[str, Any], pots: dict[str, S
 
 def test_a_header_is_what_we_write_or_nothing(pots: dict[str, SavedPot], tmp_path: Path) -> None:
     pot, path = pots["plain"], tmp_path / "a.pot"
-    whole = json.dumps({"format": 3, **pot.header})
+    whole = json.dumps({"format": FORMAT, **pot.header})
     for text in ("5", "[]", "null", '"x"', "{", "[" * 100_000, "[" * 100_000 + "]" * 100_000, "\x00", ""):
         with pytest.raises(PotError, match="not a saved pot"):
             reopen(spoilt(pot, path, header=text))
@@ -323,11 +256,14 @@ def test_a_header_is_what_we_write_or_nothing(pots: dict[str, SavedPot], tmp_pat
             reopen(spoilt(pot, path, header=without))
     with pytest.raises(DamagedPot, match="'x'"):
         reopen(spoilt(pot, path, header=pot.header | {"x": 1}))
-    for found in (2, 5, "4", None, True, [4]):
+    for found in (2, 6, "5", None, True, [5]):
         with pytest.raises(PotMismatch, match="format"):
             reopen(spoilt(pot, path, header=pot.header | {"format": found}))
     with pytest.raises(DamagedPot, match="header"):
-        reopen(spoilt(pot, path, header=pot.header | {"format": 4})), "one of this format has checksums"
+        reopen(spoilt(pot, path, header=pot.header | {"sha256": None}))
+    save_file(pot.tensors, path, {"ondevice": whole})
+    with pytest.raises(DamagedPot, match="header is not what was written"):
+        reopen(path)
 
 
 def test_a_long_header_is_not_read(tmp_path: Path, little_memory: None) -> None:
@@ -349,7 +285,7 @@ def test_slots_are_those_of_the_settings(pots: dict[str, SavedPot], tmp_path: Pa
 def test_a_missing_host_tier_is_noticed(pots: dict[str, SavedPot], tmp_path: Path) -> None:
     pot, path = pots["tier"], tmp_path / "a.pot"
     tensors = {name: tensor.clone() for name, tensor in pot.tensors.items() if not name.startswith("tier.")}
-    write_unsummed(path, tensors, pot.header)
+    write_summed(path, tensors, pot.header)
     with pytest.raises(DamagedPot, match="origin is missing"):
         reopen(path)
 

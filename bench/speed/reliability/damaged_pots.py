@@ -1,7 +1,6 @@
 """Saved pots spoilt at random, by a seed: bytes of the file, values of the header, and tensors of all kinds.
 
-What a hostile author writes has true checksums, and what an older version wrote has none: both have to be read with
-care, and so most mutants are of these.
+What a hostile author writes has true checksums: it has to be read with care, and so most mutants have them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ondevice.pot import saving
-from ondevice.pot.saving import read_tensors, write_pot
 
 JSON_VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 7, 16, 255, 4096, 2**31 - 1, 2**31, 2**53, 2**63, -(2**63), 10**30, 0.5, -0.5,
@@ -36,15 +34,17 @@ class SavedPot:
 
     def __init__(self, path: Path) -> None:
         self.data = path.read_bytes()
-        self.tensors = {name: tensor.clone() for name, tensor in read_tensors(path, None).items()}
         self.header = saving.read_header(path)
+        self.tensors = {name: one.clone() for name, one in saving.read_tensors(path, self.header["sha256"]).items()}
         del self.header["format"], self.header["sha256"]
 
 
-def write_unsummed(path: Path, tensors: dict[str, Tensor], header: Any) -> None:
-    """A file as it was before there were checksums; `header` may be anything."""
-    text = header if isinstance(header, str) else json.dumps({"format": 3, **header})
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, {"ondevice": text})
+def write_summed(path: Path, tensors: dict[str, Tensor], header: Any) -> None:
+    """A file with true checksums; `header` may be anything."""
+    whole = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
+    sums = {} if isinstance(header, str) else {"format": saving.FORMAT, "sha256": saving._checksums(whole)}
+    text = header if isinstance(header, str) else json.dumps(sums | header)
+    save_file(whole, path, {"ondevice": text, "ondevice.sha256": saving._sha256(text)})
 
 
 def spoil(pot: SavedPot, path: Path, rng: random.Random) -> str:
@@ -55,9 +55,6 @@ def spoil(pot: SavedPot, path: Path, rng: random.Random) -> str:
 
 def spoil_bytes(pot: SavedPot, path: Path, rng: random.Random) -> str:
     data = bytearray(pot.data)
-    if rng.random() < 0.5:  # of a file without checksums, of which the header is a large part
-        write_unsummed(path, pot.tensors, pot.header)
-        data = bytearray(path.read_bytes())
     at, size = rng.randrange(len(data)), rng.choice((1, 1, 1, 8, 200))
     if rng.random() < 0.5:
         at = rng.randrange(8 + int.from_bytes(data[:8], "little"))
@@ -90,7 +87,7 @@ def spoil_header(pot: SavedPot, path: Path, rng: random.Random) -> str:
             config = header["config"].get(name) if isinstance(header.get("config"), dict) else None
             if isinstance(method, dict) and isinstance(config, dict):
                 method.update({key: config[key] for key in config.keys() & method.keys() - {"schedule", "model"}})
-    _write(pot.tensors, header, path, rng)
+    write_summed(path, pot.tensors, header)
     return f"header: {what}"
 
 
@@ -137,7 +134,7 @@ def spoil_values(pot: SavedPot, path: Path, rng: random.Random) -> str:
         flat.numpy()[at:stop] = value
     else:
         flat[at:stop] = value
-    _write(tensors, pot.header, path, rng)
+    write_summed(path, tensors, pot.header)
     return f"values: {name}[{at}:{stop}] = {value}"
 
 
@@ -171,12 +168,5 @@ def spoil_form(pot: SavedPot, path: Path, rng: random.Random) -> str:
             tensors[name], tensors[other] = tensors[other], tensor
         case _:
             tensors["extra"] = tensor.clone()
-    _write(tensors, pot.header, path, rng)
+    write_summed(path, tensors, pot.header)
     return f"form: {what} {name}"
-
-
-def _write(tensors: dict[str, Tensor], header: dict[str, Any], path: Path, rng: random.Random) -> None:
-    if rng.random() < 0.5:
-        write_unsummed(path, {name: tensor.clone() for name, tensor in tensors.items()}, header)
-    else:
-        write_pot(path, {name: tensor.clone() for name, tensor in tensors.items()}, header)

@@ -264,11 +264,9 @@ class HostTier:
         for layer, held in enumerate(num_held):
             if as_it_lies and num_written[layer] > held != self.capacity:
                 raise DamagedPot("the host tier has another size than its settings give it")
-            # Files of before hold rings as they lay: what was written last stands before what is oldest.
-            oldest = num_written[layer] % used if num_written[layer] > used and not as_it_lies else 0
             new = {name: state[name][layer] for name in self._saved_names}
             rows = {name: part if name == "origin" else part.movedim(2, 0) for name, part in new.items()}
-            rows = {name: part[:held].roll(-oldest, dims=0) for name, part in rows.items()}
+            rows = {name: part[:held] for name, part in rows.items()}
             units = self._whole_units(layer, {name: part[None] for name, part in rows.items()})
             self._put(layer, rows, {name: part[0] for name, part in units.items()})
             if as_it_lies:
