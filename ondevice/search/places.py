@@ -74,7 +74,7 @@ _WHOLE = re.compile(
     rf"|\b(?:main|key|central|overall) (?:point|purpose)s?\b(?=\W*\Z|[,;]| (?:of|in) (?:this|the|it)(?: {_TEXT})?\W*\Z)"
     r"|\bwhat(?:['\u2019]s| is| are| was| does| do) (?:this|the|that|these|all)? ?"
     rf"(?:{_TEXTS}|this|that|pdf|lease|thesis|essay|agreement)s? "
-    r"(?:about|all about|talk about|deal with|say|cover|have in common)(?=\s*[,;.?!]|\s*\Z| (?:in|as a) )"
+    r"(?:about|all about|talk about|deal with|say|cover|have in common)(?=\s*[,;.?!]|\s*\Z| in (?:short|brief|general|one|two|three|a few|\d))"
     r"|\b(?:entire|whole) (?:document|text|paper|book|article|report|contract|story)\b"
     r"|\bwhat (?:has |have |was |were )?changed\b(?=\W*\Z| between\b)"
     r"|\bzusammenfass|\bworum (?:geht|handelt)|\bfass\w*\b.*\bzusammen\b"
