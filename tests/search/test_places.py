@@ -171,7 +171,8 @@ def test_of_parts_of_our_own_no_number_is_told() -> None:
      "总结这份文件", "What is the main point?", "In short, what happens?",
      "What does the contract say?", "What is the main purpose of this document?",
      "What are the key findings of the study?",
-     "What changed between the two?", "What does it say in three sentences?", "Give me a summary", "Give me the key points in three bullets"],
+     "What changed between the two?", "What does it say in three sentences?",
+     "Give me a summary", "Give me the key points in three bullets"],
 )  # fmt: skip
 def test_a_question_may_be_about_all_of_the_text(question: str) -> None:
     assert asks_for_whole(question)
@@ -181,7 +182,8 @@ def test_a_question_may_be_about_all_of_the_text(question: str) -> None:
     "question",
     ["How much is held in short-term investments?", "Who is our main point of contact?", "When does work resume?",
      "What does his resume say about Python?", "When was the motion for summary judgment filed?",
-     "What does the contract say about termination?", "What does it say about pets?", "What does it cover in case of fire?",
+     "What does the contract say about termination?", "What does it say about pets?",
+     "What does it cover in case of fire?",
      "What does the report say on revenue in 2023?", "What is the main purpose of the escrow account?",
      "What was changed in the 2021 amendment to the notice period?", "Which drugs are in short supply?",
      "What is this fee about to change?"],
