@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -164,9 +164,16 @@ class Keeping:
 
     def forget_all(self, visitor_id: str) -> None:
         """Delete all that is kept of this visitor, and what a kill has left without a record, which is nobody's."""
-        found = {match[0] for path in self.folder.glob("*") if (match := _ID.search(path.name))}
-        gone = {kept.id for kept in self.of(visitor_id)} | found - set(self._ids()) - self._going.keys()
-        for workspace_id in gone:
+        with suppress(OSError):
+            names = [path.name for path in self.folder.iterdir()]  # once: a second look that fails would see no record
+            found = {match[0] for name in names if (match := _ID.search(name))}
+            gone = {one for one in found - self._going.keys() if f"{one}{_RECORD}" not in names}
+            self._remove_all(gone)
+        if self.is_on:
+            self._remove_all({one for one in self._ids() if self._owner(one) == owner_of(visitor_id)})
+
+    def _remove_all(self, workspace_ids: Iterable[str]) -> None:
+        for workspace_id in workspace_ids:
             self._going.pop(workspace_id, None)
             self._remove(workspace_id)
 
@@ -225,18 +232,19 @@ class Keeping:
             return []
         owner = owner_of(visitor_id)
         found = [kept for kept in map(self._find, self._ids()) if kept is not None and kept.owner == owner]
-        return sorted(found, key=lambda kept: kept.kept)
+        return sorted(filter(self._has_pot, found), key=lambda kept: kept.kept)
 
     def find(self, workspace: Workspace, loaded: LoadedModel) -> Kept:
         """The kept record of a workspace, for the model that is loaded.
 
         Raises:
             PotMismatch: it was read with another model.
-            PotError: it is gone.
+            PotError: it is gone, or cannot be read.
         """
         kept = self._find(workspace.id)
-        if kept is None:
-            raise PotError("What was kept of it is gone", where=workspace.name, fix="Open the document again.")
+        if kept is None or not self._has_pot(kept):
+            what = "What was kept of it is gone, or cannot be read"
+            raise PotError(what, where=workspace.name, fix="Open the document again.")
         if kept.fingerprint != " ".join(fingerprints_of(loaded)):
             what = f"It was read with {kept.model}, and {loaded.name} is loaded"
             fix = "Start the app with that model, or open the document again."
@@ -249,8 +257,9 @@ class Keeping:
         try:
             config = reopened_as_chosen(saved_config(place), engine.config)
             session = (load_reading if kept.is_resumable else load_session)(engine, place, config)
-        except DamagedPot:
-            self._remove(kept.id)  # else it would be tried with every start
+        except DamagedPot as error:
+            if not isinstance(error.__cause__, OSError):  # which may pass; else it would be tried with every start
+                self._remove(kept.id)
             raise
         self._going[kept.id] = _Going(Pace(), is_written=True, is_resumable=kept.is_resumable)
         return session
@@ -266,18 +275,33 @@ class Keeping:
         return []
 
     def _find(self, workspace_id: str) -> Kept | None:
-        """None where it is not whole; what is left of it is deleted then."""
-        try:
-            data = loads((self.folder / f"{workspace_id}{_RECORD}").read_bytes(), _MAX_VALUES)
-            kept = parse(Kept, data)
-            if kept.id == workspace_id and self._checkpoints.named(workspace_id).is_file():
+        """None where it cannot be read: what fails now, or belongs to another version, may be whole another time."""
+        with suppress(OSError, SchemaError, OndeviceError):
+            kept = parse(Kept, self._data(workspace_id))
+            if kept.id == workspace_id:
                 return kept
-        except FileNotFoundError:
-            return None
-        except (OSError, SchemaError, OndeviceError):
-            pass
-        self._remove(workspace_id)
         return None
+
+    def _owner(self, workspace_id: str) -> object:
+        """Whose it is, also where another version has written it; None where nobody can tell."""
+        with suppress(OSError, SchemaError):
+            data = self._data(workspace_id)
+            return data.get("owner") if isinstance(data, dict) else None
+        return None
+
+    def _data(self, workspace_id: str) -> Any:
+        return loads((self.folder / f"{workspace_id}{_RECORD}").read_bytes(), _MAX_VALUES)
+
+    def _has_pot(self, kept: Kept) -> bool:
+        """False where the pot is gone, as the oldest are in time; what is left beside it is deleted then."""
+        try:
+            self._checkpoints.named(kept.id).stat()
+        except FileNotFoundError:
+            self._remove(kept.id)
+            return False
+        except OSError:  # it may be there
+            pass
+        return True
 
     def _remove(self, workspace_id: str) -> None:
         with ExitStack() as stack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import stat
 import time
@@ -312,14 +313,56 @@ def test_what_is_damaged_is_said_and_does_not_come_again(tmp_path: Path) -> None
     [{"pot_bytes": "many"}, {"id": "../../etc"}, {"owner": 3}, {"record": []}, {"more": 1}],
     ids=lambda change: next(iter(change)),
 )
-def test_a_record_that_cannot_be_is_no_kept_document(tmp_path: Path, change: dict[str, object]) -> None:
+def test_a_record_that_cannot_be_is_no_kept_document_and_costs_none(tmp_path: Path, change: dict[str, object]) -> None:
     app = App(tmp_path)
     visitor = app.visitor()
     app.read(app.opened(visitor))
     (path,) = (path for path in app.files() if path.suffix == ".json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    was = path.read_text()
+    path.write_text(json.dumps(json.loads(was) | change))
     assert app.keeping.of(visitor.id) == []
-    assert app.files() == [], "what is left of it goes"
+    app.keeping.forget_all("0" * 32)
+    assert len(app.files()) == 2, "another version may read it"
+    path.write_text(was)
+    app, visitor = again(app, visitor)
+    assert app.restore_workspace(visitor.current) == Opened()
+    path.write_text(json.dumps(json.loads(was) | change))
+    app.keeping.forget_all(visitor.id)
+    assert (app.files() == []) == ("owner" not in change), "who forgets all forgets that, too"
+
+
+@pytest.mark.parametrize("failing", ["read_bytes", "stat", "iterdir"])
+def test_a_look_that_fails_costs_no_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    app = App(tmp_path)
+    visitor = app.visitor()
+    app.read(app.opened(visitor))
+    before = sorted(app.files())
+
+    def fails(_: Path, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, failing, fails)
+        app.keeping.of(visitor.id)
+        app.keeping.forget_all("0" * 32)
+    assert sorted(app.files()) == before
+    with monkeypatch.context() as broken:
+        broken.setattr("ondevice.pot.saving._open", fails)
+        app, visitor = again(app, visitor)
+        assert isinstance(app.restore_workspace(visitor.current), Failed)
+    assert sorted(app.files()) == before
+
+
+def test_what_is_left_without_its_pot_is_deleted_for_its_own_visitor_alone(tmp_path: Path) -> None:
+    app = App(tmp_path)
+    visitor, other = app.visitor(), app.visitor()
+    app.read(app.opened(visitor))
+    (pot,) = (path for path in app.files() if path.suffix == ".reading")
+    pot.unlink()
+    assert app.keeping.of(other.id) == []
+    assert len(app.files()) == 1
+    assert app.keeping.of(visitor.id) == []
+    assert app.files() == []
 
 
 def test_a_full_disk_is_said_once_and_reading_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
