@@ -56,5 +56,5 @@ def delete(
             what = f"{len(found)} entries begin with {entry}" if found else f"No entry begins with {entry}"
             raise LibraryError(what, fix="See `ondevice library list`.")
         if is_sure or typer.confirm(f"Delete {printable(found[0].title)}?", err=True):
-            library.delete(found[0].id)
-            say(f"Deleted {printable(found[0].title)}.")
+            left = library.delete(found[0].id)
+            say(left or f"Deleted {printable(found[0].title)}.", "yellow" if left else "dim")

@@ -225,14 +225,23 @@ class Library:
             _write_json(path / _ENTRY, _read_json(path / _ENTRY) | {"title": title})
         return _read_entry(path)
 
-    def delete(self, entry_id: object) -> None:
-        """Delete an entry with all its files; raises LibraryError where there is none, or it cannot be deleted."""
+    def delete(self, entry_id: object) -> str:
+        """Delete an entry with all its files; raises LibraryError where there is none, or it cannot be deleted.
+
+        Returns:
+            A sentence on what is left of it in the index, for it could not be written; "": nothing.
+        """
         path = self._path(entry_id)
-        self._index.remove(path.name)
         with self._failing_as("deleted", path.name):
             going = self.folder / f".{path.name}-{_process(os.getpid())}"
             os.replace(path, going)  # from here on it is not listed, however far deleting gets
             shutil.rmtree(going)
+        try:  # last: a full disk has room again, and an index that cannot be used keeps nothing from being deleted
+            self._clean_index()
+        except (LibraryError, OSError) as error:
+            if (self.folder / _INDEX).exists():  # else it was damaged, and begins again
+                return f"It is deleted, but its words are in the index until another is saved or deleted: {error}"
+        return ""
 
     def indexed(self, loaded: LoadedModel) -> tuple[list[Entry], int]:
         """The entries of a model that the index has, and the number of those that it has not: another version saved
@@ -263,11 +272,16 @@ class Library:
         return found or self.indexed(loaded)[0][:most]
 
     def _note_words(self, entry_id: str, tokens: DocumentTokens) -> None:
-        with suppress(LibraryError):  # whether the whole library can be asked for it or not, it is there
+        with suppress(LibraryError, OSError):  # whether the whole library can be asked for it or not, it is there
             if entry_id not in self._index.ids():
                 self._index.add({entry_id: tokens.texts})
-                if not (self.folder / entry_id).is_dir():  # another app has deleted it meanwhile
-                    self._index.remove(entry_id)
+            self._clean_index()  # another app may have deleted it meanwhile
+
+    def _clean_index(self) -> None:
+        """Remove from the index what has no folder any more; raises LibraryError and OSError."""
+        known = self._index.ids()  # first: what is saved meanwhile is in neither, or in the folder alone
+        for entry_id in known.difference(os.listdir(self.folder)):
+            self._index.remove(entry_id)
 
     def _fitting(self, engine: Engine, entry_id: object) -> Path:
         """The folder of an entry that the engine's model can open."""

@@ -51,11 +51,11 @@ class LibraryActions:
         """Delete a saved document; where it is open it stays so, unsaved."""
         visitor = self._runner.visitor(visitor_id)
         with self._runner.asking(visitor):
-            self._library.delete(entry_id)
+            left = self._library.delete(entry_id)
         for workspace in visitor.workspaces:
             if workspace.entry_id == entry_id:
                 workspace.entry_id = ""
-        return self._runner.page(visitor)
+        return self._runner.failed(visitor, [left]) if left else self._runner.page(visitor)
 
     def forget_all(self, visitor_id: object) -> Patch:
         """Close all documents of this browser, and delete what is kept of them; that of other visitors stays."""

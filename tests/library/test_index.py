@@ -140,6 +140,32 @@ def test_a_python_without_fts5_saves_and_deletes_and_says_why_it_cannot_search(
     assert library.entries() == []
 
 
+def test_an_index_that_cannot_be_written_keeps_nothing_from_being_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = Library(tmp_path / "library")
+    first, second, third = (library.save(read(which), {}) for which in range(3))
+
+    class Full(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if "DELETE" in sql:
+                raise sqlite3.OperationalError("database or disk is full")
+            return super().execute(sql, *values)
+
+    connect = sqlite3.connect
+    with monkeypatch.context() as full:
+        full.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **options, factory=Full))
+        assert "its words are in the index" in library.delete(first.id)
+    assert {one.id for one in library.entries()} == {second.id, third.id}
+    index = LibraryIndex(library.folder / "index")
+    assert index.ids() == {first.id, second.id, third.id}
+    library.open(ENGINE, second.id)
+    assert index.ids() == {second.id, third.id}, "it is cleaned the next time"
+    (library.folder / "index").write_bytes(b"damaged" * 999)
+    assert library.delete(second.id) == ""
+    assert library.entries() == [third]
+
+
 def test_an_app_that_opens_what_another_deletes_leaves_no_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
