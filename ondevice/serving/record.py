@@ -29,8 +29,10 @@ def record_of(workspace: Workspace) -> dict[str, Any]:
 def restore_workspace(workspace: Workspace, session: Session, record: dict[str, Any]) -> None:
     """Let a workspace go on where it was saved."""
     tokens = session.context.tokens
+    # Where the document is open already it is the same one: its pages can still be shown, and its scan holds.
+    (file, workspace.page_file), scan = (workspace.page_file, None), workspace.scan
     workspace.accept(tokens)
-    workspace.session = session
+    workspace.page_file, workspace.scan, workspace.session = file, scan, session
     workspace.exchanges.extend(filter(None, map(Exchange.of, _list(record, "exchanges"))))
     fill = [(int(read), int(slots)) for read, slots in _pairs(_list(record, "fill"))]
     workspace.fill.extend(fill)

@@ -13,14 +13,19 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from ondevice.serving.security import LOOPBACK_NAMES, guarded
+from ondevice.session.engine import Engine
+from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.map.routes import HEADER
 from ondevice.ui.page_routes import page_routes
+from ondevice.ui.scan_actions import ScanActions
 from tests.builders.documents import encrypt, make_pdf, show
-from tests.builders.screens import Desk, screen_after, tiny_engine
+from tests.builders.models import tiny_loaded
+from tests.builders.scans import name_in_chunks
+from tests.builders.screens import CONFIG, Desk, screen_after
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-ENGINE = tiny_engine()
+ENGINE = Engine(tiny_loaded(max_positions=8192), CONFIG)
 
 
 @pytest.fixture
@@ -57,6 +62,21 @@ def test_a_page_comes_as_a_picture_and_its_passage_as_frames(client: TestClient,
     assert 0 < left < right < 5_000
     assert 0 < top < bottom < 2_500
     assert get(client, desk, "passage", index=1, **{"from": start, "to": start + 4}).json() == {"frames": []}
+
+
+def test_a_document_that_the_library_has_keeps_its_pages_and_its_scan(
+    client: TestClient, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name_in_chunks(monkeypatch, ["lamp"])
+    screen_after(desk.actions.read_opened(desk.id, desk.form))
+    screen_after(LibraryActions(desk.runner).save(desk.id))
+    desk.actions.forget(desk.id)
+    again = make_pdf(tmp_path / "lamp.pdf", show("The lamp was lit at dusk."), b"q Q")
+    screen_after(desk.actions.open_received(desk.id, [str(again)]))
+    screen_after(ScanActions(desk.runner).run(desk.id, "List all things."))
+    assert "Opened from the library" in screen_after(desk.actions.read_opened(desk.id, desk.form))["news"]
+    assert get(client, desk, "picture", index=0).headers["content-type"] == "image/webp"
+    assert desk.visitor.current.scan is not None
 
 
 @pytest.mark.parametrize("name", ["picture", "passage"])
