@@ -110,6 +110,13 @@ class Documents:
         """
         end_of(self._jobs.restore_workspace(workspace), Opened)
 
+    def scan(self, workspace: Workspace, question: str) -> Job:
+        """Scan a claimed document; its last event tells the program all that was found, and nothing is held of it."""
+        try:
+            yield from self._jobs.scan(workspace, question)
+        finally:
+            workspace.scan = None
+
     def save(self, workspace: Workspace) -> Entry:
         """Keep the document of a claimed workspace in the library.
 

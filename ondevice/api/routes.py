@@ -208,7 +208,7 @@ class Api:
         question = question_of(body)
         by_key({}, body)  # it has no settings
         workspace = await self._claimed(request)
-        return stream(self._jobs.scan(workspace, question), workspace.request_stop)
+        return stream(self._opened.scan(workspace, question), workspace.request_stop)
 
     async def _stop(self, request: Request) -> Response:
         workspace = self._find(request)

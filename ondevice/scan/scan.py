@@ -79,6 +79,7 @@ class Scan:
         findings: so far.
         seconds: that it took so far.
         is_running: it goes on, or has not begun.
+        is_saved: what it found is in a file, or with the program that asked.
 
     Raises:
         ConfigError: the chunk does not suit the model.
@@ -110,7 +111,7 @@ class Scan:
         self._askers: tuple[Asker, Asker] | None = None
         self.tokens = tokens
         self.findings = Findings(self.tokens)
-        self.seconds, self.is_running = 0.0, True
+        self.seconds, self.is_running, self.is_saved = 0.0, True, False
         self._refused: list[str] = []
         self._num_read = self._num_chunks = self._num_with = self._num_cut = 0
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ondevice.serving.visitor import Visitor, owner_of
 from ondevice.serving.workspace import Workspace
 
-MAX_VISITORS = 4  # more than these only while all of them are at work
+MAX_VISITORS = 4  # more than these only while all of them are at work, or have a scan to save
 TTL_SECONDS = 3600.0  # a visitor at rest for longer is dropped
 
 
@@ -66,13 +66,14 @@ class Registry:
 
     def sweep(self, coming: object = None) -> None:
         """Drop who is too old, and who is beyond the limit: first those without a document, then the least recently
-        used. Work in progress stays, and who is `coming` now, by its id, unless it is too old."""
+        used. Work in progress stays, and a scan that was not saved, and who is `coming` now, by its id, unless it is
+        too old."""
         with self._lock:
             now = self._clock()
             for visitor in self._by_id.values():
-                if not visitor.is_idle:
+                if not visitor.is_at_rest:
                     visitor.last_used = now  # its time begins when its work has ended
-            resting = [visitor for visitor in self._by_id.values() if visitor.is_idle]
+            resting = [visitor for visitor in self._by_id.values() if visitor.is_at_rest]
             dropped = [visitor for visitor in resting if now - visitor.last_used > TTL_SECONDS]
             others = [visitor for visitor in resting if visitor not in dropped and visitor.id != coming]
             others.sort(key=lambda visitor: (bool(visitor.documents), visitor.last_used))

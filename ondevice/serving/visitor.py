@@ -53,6 +53,11 @@ class Visitor:
         return all(workspace.idle.is_set() for workspace in self.workspaces)
 
     @property
+    def is_at_rest(self) -> bool:
+        """True if it is idle, and nothing would be lost with it: what a scan has found is kept nowhere else."""
+        return self.is_idle and all(one.scan is None or one.scan.is_saved for one in self.workspaces)
+
+    @property
     def documents(self) -> list[Workspace]:
         """The workspaces that hold a document, or are about to."""
         return [workspace for workspace in self.workspaces if not (workspace.is_unused or workspace.is_collection)]

@@ -40,4 +40,5 @@ class ScanActions:
         _, workspace = self._runner.on_any(visitor_id, shown)
         if workspace.scan is None:
             return {}
+        workspace.scan.is_saved = not workspace.scan.is_running
         return download(f"{Path(workspace.name).stem}-findings", "csv", to_csv(workspace.scan))

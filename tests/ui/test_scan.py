@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ondevice.scan.prompt import asks_for_all
+from ondevice.serving import registry
 from ondevice.serving.job_events import Failed
 from ondevice.session.engine import Engine
 from ondevice.ui.scan_actions import ScanActions
@@ -52,6 +53,20 @@ def test_what_looks_like_a_formula_is_none_in_the_file(desk: Desk, monkeypatch: 
     head, row = csv.reader(io.StringIO(to_csv(scan)))
     assert head == ["found", "parts", "sentence"]
     assert row[:2] == ["'=1+1", "1 2"]
+
+
+def test_a_rest_costs_no_scan_that_was_not_saved(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    name_in_chunks(monkeypatch, ["lamp"])
+    monkeypatch.setattr(registry, "MAX_VISITORS", 1)
+    screen_after(ScanActions(desk.runner).run(desk.id, "List all things."))
+    clock = desk.registry._clock
+    desk.registry._clock = lambda: clock() + 2 * registry.TTL_SECONDS
+    desk.registry.create()
+    assert desk.registry.find(desk.id) is desk.visitor
+    assert scan_panel(desk.workspace)["scan"]["rows"]
+    ScanActions(desk.runner).export(desk.id)
+    desk.registry._clock = lambda: clock() + 4 * registry.TTL_SECONDS
+    assert desk.registry.find(desk.id) is None
 
 
 def test_a_stopped_scan_says_so_and_the_document_can_be_read_and_asked(
