@@ -227,6 +227,13 @@ class Tools:
         """
         return self._card(self._documents.collect([self._find(one).id for one in documents], []))
 
+    def close(self, document: str) -> dict[str, Any]:
+        """Close a document that is needed no more, by its id, and free its memory; what was saved stays saved. At most
+        8 are open at once."""
+        workspace = self._find(document)
+        self._documents.close(workspace)
+        return {"id": workspace.id, "state": "closed"}
+
     def library(self) -> dict[str, Any]:
         """The documents that were read and saved on this machine."""
         loaded, entries = self._jobs.engine.loaded, self._jobs.library.entries()

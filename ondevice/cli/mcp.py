@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -68,7 +69,8 @@ def mcp(
         config = options.config(answers.config())
         with ProgressDisplay(err()) as display:
             engine = load_engine(config, display)
-        registry, folder = Registry(), at_end.enter_context(private_folder())
+        registry = Registry(rest_seconds=math.inf)  # one client, which may come back to what it has read after hours
+        folder = at_end.enter_context(private_folder())
         at_end.callback(registry.close)
         jobs, uploads, check = Jobs(engine, registry, Library()), Uploads(folder), from_thread.check_cancelled
         tools = Tools(jobs, uploads, folders, require_wanted=check)
@@ -99,7 +101,7 @@ def folders_of(roots: Sequence[Path] | None) -> list[Path]:
 def server_of(tools: Tools, server: MCPServer) -> MCPServer:
     """A server with the tools, whose descriptions are the first paragraphs of their own."""
     about = tools.passages, tools.read_pages, tools.headings, tools.find  # what a document holds
-    for tool in (tools.open, tools.status, tools.ask, *about, tools.collect, tools.scan, tools.library):
+    for tool in (tools.open, tools.status, tools.ask, *about, tools.collect, tools.scan, tools.close, tools.library):
         server.add_tool(_told(tool), description=(inspect.getdoc(tool) or "").partition("\n\n")[0])
     return server
 

@@ -18,10 +18,15 @@ TTL_SECONDS = 3600.0  # a visitor at rest for longer is dropped
 
 
 class Registry:
-    """Visitors by id; the least recently used ones give way. `clock` gives seconds, monotonic."""
+    """Visitors by id; the least recently used ones give way.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    Args:
+        clock: gives seconds, monotonic.
+        rest_seconds: after which one at rest is dropped; None: TTL_SECONDS.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, rest_seconds: float | None = None) -> None:
+        self._clock, self._rest_seconds = clock, rest_seconds
         self._by_id: dict[str, Visitor] = {}
         self._lock = threading.Lock()
 
@@ -69,12 +74,12 @@ class Registry:
         used. Work in progress stays, and a scan that was not saved, and who is `coming` now, by its id, unless it is
         too old."""
         with self._lock:
-            now = self._clock()
+            now, most = self._clock(), TTL_SECONDS if self._rest_seconds is None else self._rest_seconds
             for visitor in self._by_id.values():
                 if not visitor.is_at_rest:
                     visitor.last_used = now  # its time begins when its work has ended
             resting = [visitor for visitor in self._by_id.values() if visitor.is_at_rest]
-            dropped = [visitor for visitor in resting if now - visitor.last_used > TTL_SECONDS]
+            dropped = [visitor for visitor in resting if now - visitor.last_used > most]
             others = [visitor for visitor in resting if visitor not in dropped and visitor.id != coming]
             others.sort(key=lambda visitor: (bool(visitor.documents), visitor.last_used))
             dropped += others[: max(len(self._by_id) - len(dropped) - MAX_VISITORS, 0)]

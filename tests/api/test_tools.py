@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -25,6 +26,7 @@ from ondevice.library.library import Library
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Uploads
+from ondevice.serving.visitor import MAX_DOCUMENTS
 from ondevice.serving.workspace import Workspace
 from tests.builders.screens import TEXT, slow_down, tiny_engine
 
@@ -236,6 +238,27 @@ def test_what_was_saved_needs_no_reading(jobs: Jobs, tools: Tools) -> None:
     opened = [one for visitor in jobs.registry._by_id.values() for one in visitor.documents if one.id == anew["id"]]
     assert opened[0].entry_id == entry["id"], "the same text is opened from the library"
     assert tools.ask(again["id"], "When?")["state"] == "answered"
+
+
+def test_a_closed_document_makes_room_for_another(jobs: Jobs, tools: Tools) -> None:
+    first, *_ = [tools.open(text=f"{number} {TEXT}")["id"] for number in range(MAX_DOCUMENTS)]
+    with pytest.raises(DocumentError, match="open already"):
+        tools.open(text=TEXT)
+    assert tools.close(first) == {"id": first, "state": "closed"}
+    with pytest.raises(PotError, match="no such document"):
+        tools.status(first)
+    until_read(tools, tools.open(text=TEXT)["id"])
+
+
+def test_no_rest_costs_an_assistant_its_documents(tmp_path: Path) -> None:
+    hours = [0.0]
+    registry = Registry(clock=lambda: 3600 * hours[0], rest_seconds=math.inf)
+    tools = tools_of(Jobs(ENGINE, registry, Library(tmp_path / "library")), tmp_path)
+    document = tools.open(text=TEXT)["id"]
+    until_read(tools, document)
+    hours[0] = 48.0
+    assert tools.status(document)["state"] == "read"
+    registry.close()
 
 
 @pytest.mark.parametrize(

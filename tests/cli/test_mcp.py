@@ -55,6 +55,7 @@ def test_a_client_opens_a_file_follows_its_reading_and_asks(checkpoint: Path, tm
                 "find",
                 "collect",
                 "scan",
+                "close",
                 "library",
             }
             assert all(tool.description for tool in listed.tools)
