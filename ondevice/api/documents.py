@@ -81,10 +81,21 @@ class Documents:
         return workspace
 
     def close(self, workspace: Workspace) -> None:
-        """Drop a document with its pot."""
+        """Drop a document with its pot, and the collections that hold its text."""
         visitor = self._visitor()
         if visitor is not None:
             self._jobs.close(visitor, workspace)
+        self._close_collections(workspace.id)
+
+    def delete(self, entry_id: str) -> None:
+        """Delete an entry of the library, and drop the collections that hold its text; raises as `Library.delete`."""
+        self._jobs.library.delete(entry_id)
+        self._close_collections(entry_id)
+
+    def _close_collections(self, member_id: str) -> None:
+        if (visitor := self._visitor()) is not None:
+            for collection in [one for one in visitor.collections if member_id in one.member_ids]:
+                self.close(collection)  # which may itself be in one
 
     def open(self, workspace: Workspace, job: Job) -> None:
         """Go through a job that opens a document in a claimed workspace, which is closed if that fails or is stopped.

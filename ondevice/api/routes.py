@@ -279,7 +279,7 @@ class Api:
         return JSONResponse(self._entry(entry))
 
     async def _delete(self, request: Request) -> Response:
-        await run_in_threadpool(self._jobs.library.delete, request.path_params["id"])
+        await run_in_threadpool(self._opened.delete, request.path_params["id"])
         return Response(status_code=204)
 
     def _entry(self, entry: Entry) -> dict[str, Any]:

@@ -73,6 +73,17 @@ def test_several_documents_are_one_over_http(client: Client) -> None:
     assert [one["id"] for one in client.documents()] == ids, "a refusal leaves nothing behind"
 
 
+def test_a_collection_ends_with_any_of_its_documents(client: Client) -> None:
+    ids = [one["id"] for one in client.documents()]
+    entry = client.save(ids[1])["id"]
+    both, saved = client.collect(ids, []), client.collect([], [entry])
+    client.delete(entry)
+    assert saved["id"] not in [one["id"] for one in client.documents()]
+    assert both["id"] in [one["id"] for one in client.documents()], "it has the open one"
+    client.close(ids[1])
+    assert [one["id"] for one in client.documents()] == [ids[0]]
+
+
 def test_a_scan_over_http(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     name_in_chunks(monkeypatch, ["Ann Lee"])
     first = client.documents()[0]["id"]
