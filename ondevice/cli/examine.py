@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import psutil
 import torch
 from huggingface_hub import constants
 
@@ -18,12 +17,12 @@ from ondevice.errors import ConfigError
 from ondevice.kernels.int4 import lacks_int4
 from ondevice.kernels.triton.probe import lacking
 from ondevice.machine.facts import Graphics, describe_machine, installed_version, look, versions
-from ondevice.machine.memory import free_memory_bytes
+from ondevice.machine.memory import free_memory_bytes, total_memory_bytes
 from ondevice.model.loading.cache_folder import cache_dir, models_dir
 from ondevice.model.loading.catalogue import CATALOGUE, SMOLLM2
 from ondevice.model.loading.placement import choose_device, recommendations_for
 from ondevice.model.loading.recommend import Recommendation
-from ondevice.model.loading.stored import is_given, stored
+from ondevice.model.loading.stored import is_given, place, stored
 from ondevice.planning.machines import this_machine
 from ondevice.serving.address import require_port
 
@@ -75,7 +74,7 @@ def _machine() -> Iterator[Finding]:
     if here.label:
         text = f"much as the machine {here.label} of `ondevice plan`, which says what any settings will take"
         yield Finding("kind", "good", text)
-    yield _memory(psutil.virtual_memory().total, free_memory_bytes())
+    yield _memory(total_memory_bytes(), free_memory_bytes())
     if device.type == "cuda" and here.is_shared:
         yield Finding("GPU memory", "good", "the main memory: pot, host tier and programs share it")
     elif device.type == "cuda":
@@ -97,12 +96,14 @@ def _best() -> Recommendation:
 
 def _disk(best: Recommendation) -> Finding:
     """Check that the model of this machine can be kept, if it is not here yet."""
-    folder = cache_dir()
-    free, needed = shutil.disk_usage(folder).free, 0 if stored(best.model) else best.model.fetch_bytes
+    folder = place(best.model)
+    there = next(one for one in (folder, *folder.parents) if one.exists())
+    free, needed = shutil.disk_usage(there).free, 0 if stored(best.model) else best.model.fetch_bytes
     text = f"{_gigabytes(free)} free for models in {folder}"
     if free > needed:
         return Finding("disk", "good", text)
-    fix = "Free some space there, or name another folder with the environment variable ONDEVICE_CACHE"
+    variable = "ONDEVICE_CACHE" if best.model.sha256 else "HF_HUB_CACHE"
+    fix = f"Free some space there, or name another folder with the environment variable {variable}"
     return Finding("disk", "failure", f"{text}; {best.model.title} takes {_gigabytes(needed)}", fix)
 
 

@@ -38,6 +38,13 @@ def free_memory_bytes(device: torch.device | None = None) -> int:
     return max(int(free), available) if shares_memory(device) else int(free)
 
 
+def total_memory_bytes() -> int:
+    """The main memory, or what a container may have of it."""
+    import psutil
+
+    return min([int(psutil.virtual_memory().total), *_cgroup_limits()])
+
+
 def shares_memory(device: torch.device) -> bool:
     """True if what is taken on `device` is taken from the main memory: a CPU, and boards with one memory for both."""
     if device.type != "cuda":
@@ -59,11 +66,22 @@ def _cgroup_free_bytes(root: Path = Path("/")) -> int | None:
     Args:
         root: where `proc` and `sys` are.
     """
+    free = [left for group, files in _cgroups(root) if (left := _group_free_bytes(group, *files)) is not None]
+    return min(free, default=None)
+
+
+def _cgroup_limits(root: Path = Path("/")) -> list[int]:
+    """The limits of these groups, those that there are."""
+    limits = [_group_limit(group / limit_file) for group, (limit_file, *_) in _cgroups(root)]
+    return [limit for limit in limits if limit is not None]
+
+
+def _cgroups(root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
+    """The folders of these groups, with the names of limit, usage and caches in them; none where it is not Linux."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:  # not Linux
-        return None
-    free = []
+    except OSError:
+        return
     for line in lines:
         _, controllers, name = line.split(":", 2)
         if controllers == "":
@@ -74,9 +92,8 @@ def _cgroup_free_bytes(root: Path = Path("/")) -> int | None:
         else:
             continue
         # Inside a container the name may be that of the host, and the files lie at the top.
-        groups = [folder, *(folder.joinpath(*parts) for parts in _beginnings(name))]
-        free += [left for group in groups if (left := _group_free_bytes(group, *files)) is not None]
-    return min(free, default=None)
+        for group in [folder, *(folder.joinpath(*parts) for parts in _beginnings(name))]:
+            yield group, files
 
 
 def _address_free_bytes() -> int | None:
@@ -98,13 +115,21 @@ def _beginnings(name: str) -> list[tuple[str, ...]]:
 
 def _group_free_bytes(group: Path, limit_file: str, usage_file: str, cache_key: str) -> int | None:
     """Bytes that one group leaves; None where it sets no limit, or is not there."""
+    limit = _group_limit(group / limit_file)
     try:
-        limit, usage = (int((group / name).read_text()) for name in (limit_file, usage_file))
+        usage = int((group / usage_file).read_text())
         counts = dict(line.split(maxsplit=1) for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return None
+    return None if limit is None else max(limit - usage + int(counts.get(cache_key, 0)), 0)
+
+
+def _group_limit(file: Path) -> int | None:
+    try:
+        limit = int(file.read_text())
     except (OSError, ValueError):  # "max" is no number, and no limit
         return None
-    # Without a limit the first version names the largest number of pages that there is.
-    return None if limit >= _NO_LIMIT else max(limit - usage + int(counts.get(cache_key, 0)), 0)
+    return limit if limit < _NO_LIMIT else None  # the largest number of pages is no limit of the first version
 
 
 def usable_bytes(free_bytes: int) -> int:
@@ -114,12 +139,11 @@ def usable_bytes(free_bytes: int) -> int:
 
 def document_share(device: torch.device, total_bytes: int | None = None) -> int:
     """Bytes that a document takes at most by default, of all memory that `device` computes in; None: asks for that."""
-    import psutil
     import torch
 
     if total_bytes is None:
         own = None if shares_memory(device) else torch.cuda.get_device_properties(device)
-        total_bytes = int(psutil.virtual_memory().total if own is None else own.total_memory)
+        total_bytes = total_memory_bytes() if own is None else int(own.total_memory)
     return min(max(total_bytes // 10, 256 * 10**6), 2 * 10**9)
 
 

@@ -6,12 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf
 
-import psutil
 import torch
 
 from ondevice.config import DeviceName
 from ondevice.errors import ConfigError
-from ondevice.machine.memory import free_memory_bytes, shares_memory
+from ondevice.machine.memory import free_memory_bytes, shares_memory, total_memory_bytes
 from ondevice.machine.process import resident_bytes
 from ondevice.model.loading.placement import cpu_speed
 from ondevice.model.loading.recommend import Recommendation, recommend
@@ -90,7 +89,7 @@ MACHINES = {
 
 def this_machine(device: torch.device) -> Machine:
     """The machine at hand; what this process has itself counts as free, for the one that will be planned."""
-    total, own = psutil.virtual_memory().total, resident_bytes()
+    total, own = total_memory_bytes(), resident_bytes()
     if device.type != "cuda":
         return Machine("this machine", _nearest("cpu", total, 0, True), "cpu", total, free_memory_bytes() + own)
     is_shared, gpu_total = shares_memory(device), torch.cuda.get_device_properties(device).total_memory

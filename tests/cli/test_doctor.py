@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from ondevice.cli import app, examine
 from ondevice.cli.examine import Finding, gpu_findings
 from ondevice.machine.facts import Graphics
+from ondevice.model.loading.recommend import DEVICE_CLASSES
 
 GB = 10**9
 BOARD = Graphics(board="NVIDIA Jetson Orin Nano", release="R36.4.3", has_gpu=True)
@@ -75,6 +76,20 @@ def test_a_disk_too_small_for_the_model_is_a_failure(monkeypatch: pytest.MonkeyP
     assert examine._disk(best).state == "failure"
     monkeypatch.setattr("ondevice.cli.examine.stored", lambda row: Path("here"))
     assert examine._disk(best).state == "good", "nothing is to be fetched"
+
+
+def test_the_disk_is_looked_at_where_the_model_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub" / "not there yet"))
+    (tmp_path / "hub").mkdir()
+    asked = list[Path]()
+    monkeypatch.setattr("ondevice.cli.examine.stored", lambda row: None)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: asked.append(folder) or SimpleNamespace(free=0))
+    rows = {bool(row.model.sha256): row for row in DEVICE_CLASSES}
+    assert "ONDEVICE_CACHE" in examine._disk(rows[True]).fix
+    assert "HF_HUB_CACHE" in examine._disk(rows[False]).fix
+    assert asked == [tmp_path, tmp_path / "hub"]
 
 
 def test_a_hub_that_is_switched_off_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,13 @@ import pytest
 import torch
 
 from ondevice.machine import memory
-from ondevice.machine.memory import _cgroup_free_bytes, free_memory_bytes, shares_memory
+from ondevice.machine.memory import (
+    _cgroup_free_bytes,
+    _cgroup_limits,
+    free_memory_bytes,
+    shares_memory,
+    total_memory_bytes,
+)
 
 V2 = ("memory.max", "memory.current", "inactive_file")
 V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -49,6 +55,22 @@ def test_a_container_of_the_first_version_is_limited(tmp_path: Path) -> None:
     assert _cgroup_free_bytes(tmp_path) is None, "the largest number is no limit"
     _group(tmp_path / "sys/fs/cgroup/memory", V1, 2000, 500)
     assert _cgroup_free_bytes(tmp_path) == 1500, "inside a container its own group lies at the top"
+
+
+def test_the_total_is_what_a_container_may_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _process(tmp_path, "4:memory:/of/the/host\n0::/app/worker\n")
+    top = tmp_path / "sys/fs/cgroup"
+    assert _cgroup_limits(tmp_path) == []
+    _group(top / "memory", V1, 9_223_372_036_854_771_712, 10)
+    _group(top / "app/worker", V2, "max", 500)
+    assert _cgroup_limits(tmp_path) == []
+    _group(top / "app", V2, 4000, 900)
+    _group(top / "memory", V1, 3000, 10)
+    assert sorted(_cgroup_limits(tmp_path)) == [3000, 4000]
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=5000))
+    for limits, expected in (([], 5000), ([7000], 5000), ([4000, 3000], 3000)):
+        monkeypatch.setattr(memory, "_cgroup_limits", lambda limits=limits: limits)
+        assert total_memory_bytes() == expected
 
 
 def test_the_smaller_figure_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ondevice.errors import ModelError
 from ondevice.model.loading import placement
 from ondevice.model.loading.catalogue import CATALOGUE, SMOLLM2
 from ondevice.model.loading.placement import recommendations_for
@@ -66,8 +67,18 @@ def test_bytes_follow_from_the_parameters() -> None:
 
 
 def test_recommendation_reads_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement.psutil, "virtual_memory", lambda: type("M", (), {"total": 8 * GB})())
+    monkeypatch.setattr(placement, "total_memory_bytes", lambda: 8 * GB)
     monkeypatch.setattr(placement.torch, "get_num_threads", lambda: 64)
     assert next(recommendations_for(torch.device("cpu"))).model.name == "qwen3-1.7b-gguf"
     monkeypatch.setattr(placement.torch, "get_num_threads", lambda: 0)
     assert next(recommendations_for(torch.device("cpu"))).model.name == "qwen2.5-coder-1.5b"
+
+
+@pytest.mark.parametrize(("free", "offered"), [(3 * GB, "qwen3-1.7b-gguf"), (GB, "qwen3-0.6b-gguf"), (GB // 10, "")])
+def test_what_does_not_fit_is_not_recommended(free: int, offered: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "total_memory_bytes", lambda: 8 * GB)
+    monkeypatch.setattr(placement.torch, "get_num_threads", lambda: 64)
+    monkeypatch.setattr(placement, "free_memory_bytes", lambda device: free)
+    with pytest.raises(ModelError) as refused:
+        placement.require_memory(4 * GB, torch.device("cpu"), "stored")
+    assert (f"--model {offered}`" in str(refused.value)) if offered else ("--model" not in str(refused.value))

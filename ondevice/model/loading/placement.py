@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-import psutil
 import torch
 
 from ondevice.config import DeviceName, DtypeName
 from ondevice.errors import ModelError
-from ondevice.machine.memory import free_memory_bytes
+from ondevice.machine.memory import free_memory_bytes, total_memory_bytes
 from ondevice.model.families import FAMILIES
 from ondevice.model.loading.recommend import Recommendation, recommend
 
@@ -63,12 +62,15 @@ def require_memory(weight_bytes: int, device: torch.device, quantization: Weight
     free_bytes = free_memory_bytes(device)
     if weight_bytes <= free_bytes:
         return
-    smaller = "Choose a smaller model"
+    fitting = next((row for row in recommendations_for(device) if row.weight_bytes <= free_bytes), None)
+    advice = "close other programs, or give this container more"
+    if fitting is not None:
+        advice = f"choose a smaller model: `{fitting.command}` fits"
     if quantization not in ("4bit", "stored"):
-        smaller = "Add {engine.quantization} 4bit, or choose a smaller one"
+        advice = f"add {{engine.quantization}} 4bit, or {advice}"
     raise ModelError(
         f"The weights take {weight_bytes / 1e9:.1f} GB, and {free_bytes / 1e9:.1f} GB are free on {device.type}",
-        fix=f"{smaller}: `{next(recommendations_for(device)).command}` suits this machine.",
+        fix=f"{advice[0].upper()}{advice[1:]}.",
     )
 
 
@@ -76,7 +78,7 @@ def recommendations_for(device: torch.device) -> Iterator[Recommendation]:
     """The advice of `recommend` for this machine."""
     has_cuda = device.type == "cuda"
     cuda_bytes = torch.cuda.get_device_properties(device).total_memory if has_cuda else 0
-    return recommend(psutil.virtual_memory().total, has_cuda, cuda_bytes, cpu_speed())
+    return recommend(total_memory_bytes(), has_cuda, cuda_bytes, cpu_speed())
 
 
 def cpu_speed() -> float:

@@ -19,6 +19,13 @@ def stored(row: CatalogueModel) -> Path | None:
     return model_file.cached_file(row) if row.sha256 else hub.cached(row.repository)
 
 
+def place(row: CatalogueModel) -> Path:
+    """The folder that a model is fetched to, which may not be there yet."""
+    from huggingface_hub import constants
+
+    return cache_folder.cache_dir() if row.sha256 else Path(constants.HF_HUB_CACHE)
+
+
 def choices(suited: Iterable[Recommendation]) -> list[Recommendation]:
     """Models in the order that `auto` tries: those that are here, then those that are fetched, each as in `suited`.
 
