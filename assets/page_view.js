@@ -12,29 +12,35 @@
     const find = (selector) => element.querySelector(selector), tokens = od.tokens;
     const views = find(".od-views"), box = find(".od-sheet"), paper = find(".od-paper"), image = find(".od-paper img");
     const frames = find(".od-frames"), said = find(".od-sheet-said"), zoom = find("[data-sheet=zoom]");
-    const pictures = new Map(); // index -> { url } or { why }
+    const pictures = new Map(); // index -> { url }
     let isOpen = false, at = 0, span = null, asked = 0;
+    let generation = 0; // raised by another document: what was asked for before is of the one before
 
     const say = (text) => { said.hidden = !text; said.textContent = text; };
     const unit = () => `${tokens.summary.unit[0].toUpperCase()}${tokens.summary.unit.slice(1)}`;
     const name = (index) => `${unit()} ${od.number(tokens.pages.numbers[index])}`;
 
     const forget = () => {
-      pictures.forEach(({ url }) => url && URL.revokeObjectURL(url));
+      generation += 1;
+      pictures.forEach(({ url }) => URL.revokeObjectURL(url));
       pictures.clear();
     };
 
+    /** The picture of a page as { url }, or { why } there is none; null where the document is another one by now. */
     const picture = async (index) => {
-      const known = pictures.get(index);
+      const known = pictures.get(index), before = generation;
       if (known) return known;
       const response = await tokens.ask("picture", { index });
-      if (!response) return { why: "This page could not be had. Turn to it once more." };
-      const isPicture = response.headers.get("content-type").startsWith("image/");
-      const made = isPicture ? { url: URL.createObjectURL(await response.blob()) } : await response.json();
+      const isPicture = response?.headers.get("content-type").startsWith("image/");
+      const found = isPicture ? await response.blob() : await response?.json();
+      if (before !== generation) return null;
+      // A reason may pass, and is asked for again; the program itself remembers pages that cannot be drawn.
+      if (!isPicture) return found ?? { why: "This page could not be had. Turn to it once more." };
+      const made = { url: URL.createObjectURL(found) };
       pictures.set(index, made);
       if (pictures.size > KEPT) {
         const [oldest, { url }] = pictures.entries().next().value;
-        if (url) URL.revokeObjectURL(url);
+        URL.revokeObjectURL(url);
         pictures.delete(oldest);
       }
       return made;
@@ -52,7 +58,7 @@
       box.dataset.page = tokens.pages.numbers[index];
       if (!pictures.has(index)) say(`${name(index)} is being drawn.`);
       const made = await picture(index);
-      if (mine !== asked || !tokens.pages) return;
+      if (!made || mine !== asked || !tokens.pages) return;
       frames.replaceChildren();
       paper.hidden = !made.url;
       if (made.why) say(`${made.why}`);

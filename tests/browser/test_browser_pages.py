@@ -9,8 +9,11 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
+from ondevice.errors import DocumentError
+from ondevice.serving.page_file import PageFile
 from tests.browser.driver import Visit, new_context, visiting
 from tests.browser.screenshots import sample_pdf
+from tests.builders.documents import make_pdf, show
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import POT, tiny_engine
 
@@ -93,9 +96,54 @@ def test_a_page_that_cannot_be_drawn_says_why_and_text_has_no_pages(
     page.locator(".od-text").wait_for()
 
 
-def _fails(*_: Any) -> Any:
-    from ondevice.errors import DocumentError
+def test_a_reason_that_passes_is_asked_for_again(visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, draw, is_busy = visit.page, PageFile.page, [True]
 
+    def busy(self: PageFile, number: int) -> Any:
+        if is_busy[0] and number == 1:
+            raise DocumentError("other pages are being drawn", where="page 1", fix="Try again.")
+        return draw(self, number)
+
+    monkeypatch.setattr(PageFile, "page", busy)
+    visit.upload(str(sample_pdf(tmp_path / "lighthouse.pdf")))
+    visit.state("read")
+    page.click("[data-view=page]")
+    visit.until(lambda: "other pages are being drawn" in visit.text(".od-sheet-said"), "it says why")
+    is_busy[0] = False
+    page.locator(".od-sheet").press("ArrowRight")
+    page.wait_for_selector(f"{_SETTLED}[data-page='2']")
+    page.locator(".od-sheet").press("ArrowLeft")
+    page.wait_for_selector(f"{_SETTLED}[data-page='1']")
+    visit.until(lambda: page.is_visible(".od-paper"), "the picture")
+
+
+def test_a_picture_that_comes_late_is_none_of_the_next_document(visit: Visit, tmp_path: Path) -> None:
+    page = visit.page
+    visit.upload(str(sample_pdf(tmp_path / "lighthouse.pdf")))
+    visit.state("read")
+    page.evaluate("""() => {
+        const blob = Response.prototype.blob, held = new Promise((go) => { window.letGo = go; });
+        window.asked = [];
+        Response.prototype.blob = async function () {
+            window.asked.push(this.url);
+            if (window.asked.length === 1) await held;
+            return blob.call(this);
+        };
+    }""")
+    page.click("[data-view=page]")
+    visit.until(lambda: page.evaluate("window.asked.length") == 1, "the first picture is on its way")
+    other = make_pdf(tmp_path / "lamp.pdf", *(show(f"The lamp was lit at dusk, {i} times.") for i in range(20)))
+    visit.upload(str(other))
+    visit.until(lambda: "lamp.pdf" in visit.text("#od-card"), "the other one is shown")
+    visit.until(lambda: page.get_attribute(".od-reader", "data-view") == "text", "its text")
+    page.evaluate("window.letGo()")
+    page.wait_for_timeout(200)
+    page.click("[data-view=page]")
+    page.wait_for_selector(_SETTLED)
+    assert page.evaluate("window.asked.length") == 2, "its own picture was asked for"
+
+
+def _fails(*_: Any) -> Any:
     raise DocumentError("it is too damaged to be drawn", where="page 1")
 
 
