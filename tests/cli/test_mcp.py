@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 
 from ondevice.cli import app
 from ondevice.cli.mcp import folders_of
+from ondevice.errors import ConfigError
 from tests.builders.models import save_checkpoint, tiny_model
 
 TEXT = "The lamp was lit at dusk and burned until the morning. " * 12
@@ -111,6 +113,19 @@ def test_a_signal_ends_it_while_it_waits_for_the_next_line(
         assert process.wait(60) == 130
         assert process.communicate()[1].splitlines()[-1] == "Stopped."
     assert not list(tmp_path.glob("ondevice-app-*"))
+
+
+def test_what_it_has_read_is_dropped_after_no_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = dict[str, float]()
+
+    def registry(**options: float) -> None:
+        given.update(options)
+        raise ConfigError("That is enough")
+
+    monkeypatch.setattr(sys.modules[folders_of.__module__], "load_engine", lambda *_: None)  # the command has its name
+    monkeypatch.setattr("ondevice.serving.registry.Registry", registry)
+    assert "That is enough" in CliRunner().invoke(app, ["mcp", "--root", str(tmp_path)]).output
+    assert given == {"rest_seconds": math.inf}
 
 
 def test_the_home_folder_is_what_files_are_opened_from_unless_others_are_named(
