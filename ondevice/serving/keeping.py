@@ -95,19 +95,20 @@ class Keeping:
         self._going: dict[str, _Going] = {}
 
     def secret(self) -> str | None:
-        """The secret that encrypts visitors' ids: the same after a restart; None where nothing is kept."""
+        """The secret that encrypts visitors' ids: the same after a restart; None where nothing is kept, or it cannot be
+        read now: another one would part all visitors from what is kept of theirs."""
         if not self.is_on:
             return None
         path = self.folder / _SECRET
-        with suppress(OSError, ValueError):
-            if _ID.fullmatch(text := path.read_text(encoding="ascii")):
-                return text
         try:
+            with suppress(FileNotFoundError, ValueError):
+                if _ID.fullmatch(text := path.read_text(encoding="ascii")):
+                    return text
             with replacing(path) as temporary:
                 temporary.write_text(secrets.token_hex(16), encoding="ascii")
             self.folder.chmod(0o700)
             return path.read_text(encoding="ascii")
-        except OSError:  # the disk is full, or read-only: nothing can be kept then, either
+        except OSError:  # perhaps the disk is full, or read-only: nothing can be kept then, either
             return None
 
     # -- writing -------------------------------------------------------------------------------------

@@ -456,6 +456,21 @@ def test_browsers_keep_their_ids_over_a_restart(tmp_path: Path) -> None:
     assert Keeping(tmp_path / "file" / "open").secret() is None, "a folder that cannot be made"
 
 
+def test_a_secret_that_cannot_be_read_now_stays_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = Keeping(tmp_path / "open").secret()
+    read = Path.read_text
+
+    def fails(path: Path, **options: str) -> str:
+        if path.name == "secret":
+            raise OSError(errno.EMFILE, "Too many open files")
+        return read(path, **options)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "read_text", fails)
+        assert Keeping(tmp_path / "open").secret() is None
+    assert Keeping(tmp_path / "open").secret() == secret
+
+
 def test_the_oldest_go_where_all_take_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = App(tmp_path)
     visitor = app.visitor()
