@@ -22,7 +22,8 @@ _WORD = re.compile(r"[^\W_]+")
 _SAME_LANGUAGE = 0.2  # of a question's words, at least, stand in a text of its language
 _ASKS = re.compile(
     r"what|who|whom|whose|which|when|where|why|how|many|much|is|are|was|were|be|do|does|did|has|have|had|can|could|answer"
-    r"|give|tell|name|list|me|in|a|few|words?|briefly|short|sentence|please"
+    r"|give|tell|name|list|me|in|a|few|words?|briefly|short|sentence|please|says?|said|mentions?|mentioned|about|explain"
+    r"|describe|according|document|text|paper|article|report|contract|book|file"
 )
 # Words that tell the language of a question, and the commonest ones, of which a text in that language has two.
 _LANGUAGES = tuple(
