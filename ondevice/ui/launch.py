@@ -8,9 +8,10 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from rich.console import Console
@@ -234,14 +235,16 @@ def _sweeping(*steps: Callable[[], None]) -> Iterator[None]:
 
 def _wait_for_the_end(console: Console, loading: Loading) -> None:
     """Show how the model comes; return on Ctrl+C, and on the signal that containers and service managers send."""
-    ended = threading.Event()
+    # No event: a second signal while the first one sets it would wait for its lock, which is held below, for ever.
+    ended = SimpleQueue[None]()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: ended.set())
+            signal.signal(number, lambda *_: ended.put(None))
     with console.status("Loading the model") as status:
-        while not loading.is_done.wait(0.2) and not ended.is_set():
+        while not loading.is_done.wait(0.2) and ended.empty():
             status.update(loading.stage)
     if loading.error is not None:
         console.print(Text(loading.line))
-    while not ended.wait(1.0):  # with a timeout, so that signals get through on every system
-        pass
+    while True:
+        with suppress(Empty):
+            return ended.get(timeout=1.0)  # with a timeout, so that signals get through on every system

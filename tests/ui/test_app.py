@@ -7,6 +7,8 @@ import os
 import re
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -291,3 +293,30 @@ def test_a_page_is_told_that_an_action_was_not_begun(tmp_path: Path) -> None:
         *wires.run(connect, desk.actions.resume)(event, desk.id, "0" * 32),
     ):
         assert "Nothing was done" in told[screen.parts["problem"]]["text"]
+
+
+_ENDED = """
+import os, signal, threading
+from types import SimpleNamespace
+from rich.console import Console
+from ondevice.ui.launch import _wait_for_the_end
+
+given = signal.signal
+
+def also_of_an_alarm(number, handler):
+    given(number, handler)
+    given(signal.SIGALRM, handler)
+
+signal.signal = also_of_an_alarm
+signal.setitimer(signal.ITIMER_REAL, 0.5, 2e-5)
+loading = SimpleNamespace(is_done=threading.Event(), stage="", error=None, line="")
+loading.is_done.set()
+_wait_for_the_end(Console(quiet=True), loading)
+os._exit(0)
+"""
+
+
+def test_many_signals_at_once_end_the_app() -> None:
+    """A terminal, `make` and a service manager may send one each at the same moment."""
+    for _ in range(3):
+        assert subprocess.run([sys.executable, "-c", _ENDED], timeout=20).returncode == 0
