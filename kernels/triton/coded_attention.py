@@ -15,6 +15,15 @@ from ondevice.kernels.triton.tiles import tile_sizes
 from torch import Tensor
 
 
+def bits_of(coded: Coded, head_dim: int) -> list[int]:
+    """Bits of the codes of keys and of values, which lie as the kernels take them."""
+    bits = [4 if stored.dtype == torch.uint8 else 8 for stored in coded[:2]]
+    for stored, part, width in zip(coded[:2], coded[2:4], bits, strict=True):
+        assert stored.stride()[2:] == (head_dim // 2 if width == 4 else head_dim, 1)
+        assert part.stride(2) == (2 * num_groups(head_dim) if width == 4 else 1) or part.shape[2] == 1
+    return bits
+
+
 def widen_and_attend(
     query: Tensor,
     coded: Coded,
@@ -29,11 +38,7 @@ def widen_and_attend(
     """Launch the kernels; shapes as for `used_coded_attention`, `num_splits` as for `split`."""
     batch, num_heads, _, head_dim = query.shape
     num_kv_heads, num_slots = coded.keys.shape[1:3]
-    groups, codes, scales = num_groups(head_dim), (coded.keys, coded.values), (coded.key_scales, coded.value_scales)
-    bits = [4 if stored.dtype == torch.uint8 else 8 for stored in codes]
-    for stored, part, width in zip(codes, scales, bits, strict=True):
-        assert stored.stride()[2:] == (head_dim // 2 if width == 4 else head_dim, 1)
-        assert part.stride(2) == (2 * groups if width == 4 else 1) or num_slots == 1
+    (codes, scales), bits = (coded[:2], coded[2:4]), bits_of(coded, head_dim)
     cos, sin, query = cos.contiguous(), sin.contiguous(), query.contiguous()
     positions = positions.expand(batch, num_kv_heads, num_slots)
     assert positions.stride(2) == 1 or num_slots == 1
@@ -55,7 +60,7 @@ def widen_and_attend(
         scale,
         *(stride for part in (*codes, *scales, positions) for stride in part.stride()[:2]),
         ROTARY_DIM=cos.shape[-1],
-        GROUP_SIZE=head_dim // groups,
+        GROUP_SIZE=head_dim // num_groups(head_dim),
         KEY_BITS=bits[0],
         VALUE_BITS=bits[1],
         SPLITS=splits.num,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from ondevice.kernels.triton.shared import turned
 from ondevice.kernels.triton.tiles import power_of_two
 from torch import Tensor
 
@@ -64,19 +65,10 @@ def rope_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types
     # 64 bits: a long pass has more numbers than 32 bits count.
     token, batch = tl.program_id(0).to(tl.int64), tl.program_id(2).to(tl.int64)
     head = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    dim = tl.arange(0, PADDED_DIM)
-    half: tl.constexpr = ROTARY_DIM // 2
-    turns = dim < ROTARY_DIM
-    partner = tl.where(dim < half, dim + half, dim - half)
+    dim = tl.arange(0, PADDED_DIM)[None, :]
     is_head = (head < num_heads)[:, None]
     first = x_ptr + batch * batch_stride + token * token_stride + head[:, None] * head_stride
-    angle = batch * angle_batch_stride + token * angle_token_stride + head[:, None] * angle_head_stride + dim[None, :]
-    turn_mask = is_head & turns[None, :]
-    x = tl.load(first + dim[None, :], mask=is_head & (dim < HEAD_DIM)[None, :], other=0.0)
-    swapped = tl.load(first + partner[None, :], mask=turn_mask, other=0.0).to(tl.float32)
-    cos = tl.load(cos_ptr + angle, mask=turn_mask, other=1.0).to(tl.float32)
-    sin = tl.load(sin_ptr + angle, mask=turn_mask, other=0.0).to(tl.float32)
-    # The first product is rounded as torch rounds it.
-    wide = (x.to(tl.float32) * cos).to(x.dtype).to(tl.float32) + swapped * sin
+    angle = batch * angle_batch_stride + token * angle_token_stride + head[:, None] * angle_head_stride
+    _, out = turned(first, cos_ptr + angle, sin_ptr + angle, dim, is_head, ROTARY_DIM, HEAD_DIM)
     place = out_ptr + batch * out_batch_stride + token * out_token_stride + head[:, None] * out_head_stride
-    tl.store(place + dim[None, :], wide.to(x.dtype), mask=is_head & (dim < HEAD_DIM)[None, :])
+    tl.store(place + dim, out, mask=is_head & (dim < HEAD_DIM))

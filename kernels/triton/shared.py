@@ -9,15 +9,19 @@ import triton.language as tl
 
 
 @triton.jit
-def turned(x_ptr, cos_ptr, sin_ptr, dim, HEAD_DIM: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One vector before and after RoPE; its numbers `dim`, of which those beyond HEAD_DIM are 0."""
-    mask = dim < HEAD_DIM
-    x = tl.load(x_ptr + dim, mask=mask, other=0.0)
-    partner = (dim + HEAD_DIM // 2) % HEAD_DIM
-    swapped = tl.load(x_ptr + partner, mask=mask, other=0.0).to(tl.float32)
-    cos = tl.load(cos_ptr + dim, mask=mask, other=0.0).to(tl.float32)
-    sin = tl.load(sin_ptr + dim, mask=mask, other=0.0).to(tl.float32)
-    # The first product is rounded as in `rotate`, so that keys rotated later come out the same.
+def turned(  # type: ignore[no-untyped-def]
+    x_ptr, cos_ptr, sin_ptr, dim, is_there, ROTARY_DIM: tl.constexpr, HEAD_DIM: tl.constexpr
+):
+    """Vectors before and after RoPE, of which the first ROTARY_DIM numbers turn; their numbers `dim`, and 0 where they
+    are not there or end."""
+    half: tl.constexpr = ROTARY_DIM // 2
+    partner = tl.where(dim < half, dim + half, dim - half)
+    turns = is_there & (dim < ROTARY_DIM)
+    x = tl.load(x_ptr + dim, mask=is_there & (dim < HEAD_DIM), other=0.0)
+    swapped = tl.load(x_ptr + partner, mask=turns, other=0.0).to(tl.float32)
+    cos = tl.load(cos_ptr + dim, mask=turns, other=1.0).to(tl.float32)
+    sin = tl.load(sin_ptr + dim, mask=turns, other=0.0).to(tl.float32)
+    # The first product is rounded as torch rounds it in `rotate`, so that keys rotated later come out the same.
     first = (x.to(tl.float32) * cos).to(x.dtype).to(tl.float32)
     return x, (first + swapped * sin).to(x.dtype)
 

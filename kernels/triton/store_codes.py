@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from ondevice.kernels.codes import Coded
 from ondevice.kernels.quantize import num_groups
+from ondevice.kernels.triton.coded_attention import bits_of
 from ondevice.kernels.triton.shared import turned
 from ondevice.kernels.triton.tiles import power_of_two
 from torch import Tensor
@@ -21,11 +21,7 @@ def store_codes(
     _, num_both, _, head_dim = query_keys.shape
     num_kv_heads = new_values.shape[1]
     num_heads, groups = num_both - num_kv_heads, num_groups(head_dim)
-    codes, scales = (coded.keys, coded.values), (coded.key_scales, coded.value_scales)
-    bits = [4 if stored.dtype == torch.uint8 else 8 for stored in codes]
-    for stored, part, width in zip(codes, scales, bits, strict=True):
-        assert stored.stride()[2:] == (head_dim // 2 if width == 4 else head_dim, 1)
-        assert part.stride(2) == (2 * groups if width == 4 else 1)
+    bits = bits_of(coded, head_dim)
     assert query_keys.stride(3) == new_values.stride(3) == cos.stride(1) == sin.stride(1) == 1
     assert cos.shape[1] == head_dim
     assert cos.stride() == sin.stride()
@@ -37,15 +33,14 @@ def store_codes(
         sin,
         slot,
         position,
-        *codes,
-        *scales,
+        *coded[:4],
         coded.frame.mean.contiguous(),
         coded.frame.spread.contiguous(),
         out,
         query_keys.stride(1),
         new_values.stride(1),
         cos.stride(0),
-        *(part.stride(1) for part in (*codes, *scales)),
+        *(part.stride(1) for part in coded[:4]),
         NUM_HEADS=num_heads,
         NUM_KV_HEADS=num_kv_heads,
         KEY_BITS=bits[0],
@@ -176,8 +171,9 @@ def store_codes_kernel(  # type: ignore[no-untyped-def]  # the arguments have th
     if head < NUM_HEADS:
         dim = tl.arange(0, PADDED_DIM)
         angle = tl.load(position_ptr).to(tl.int64) * angle_stride
-        _, query = turned(query_key_ptr + head * head_stride, cos_ptr + angle, sin_ptr + angle, dim, HEAD_DIM)
-        tl.store(out_ptr + head * HEAD_DIM + dim, query, mask=dim < HEAD_DIM)
+        mask, query_ptr = dim < HEAD_DIM, query_key_ptr + head * head_stride
+        _, query = turned(query_ptr, cos_ptr + angle, sin_ptr + angle, dim, mask, HEAD_DIM, HEAD_DIM)
+        tl.store(out_ptr + head * HEAD_DIM + dim, query, mask=mask)
     elif head < NUM_HEADS + NUM_KV_HEADS:
         kv_head = (head - NUM_HEADS).to(tl.int64)
         _store(

@@ -87,7 +87,9 @@ def store_token_kernel(  # type: ignore[no-untyped-def]  # the arguments have th
     slot = tl.load(slot_ptr).to(tl.int64)
     if head < NUM_HEADS + NUM_KV_HEADS:
         angle = tl.load(position_ptr).to(tl.int64) * angle_stride
-        x, after = turned(query_key_ptr + head * head_stride, cos_ptr + angle, sin_ptr + angle, dim, HEAD_DIM)
+        x, after = turned(
+            query_key_ptr + head * head_stride, cos_ptr + angle, sin_ptr + angle, dim, mask, HEAD_DIM, HEAD_DIM
+        )
         if head < NUM_HEADS:
             tl.store(out_ptr + head * HEAD_DIM + dim, after, mask=mask)
         else:

@@ -126,8 +126,8 @@ def _support(said: str, asked: set[str], passage: str, weights: _Weights) -> flo
         _negates(said, part) or _own_tail(words, _words(part)) or _is_opposite(wanted, _terms(part), weights)
         for part in parts
     )
-    if not _is_double(said) and not _NAMES_TERMS.search(said):  # a yes that leaves out on which terms
-        is_other = is_other or any(_is_double(part) and weights.share(wanted, _terms(part)) >= _FRAME for part in parts)
+    if not _has_terms(said) and not _NAMES_TERMS.search(said):  # a yes that leaves out on which terms
+        is_other = is_other or any(_has_terms(part) and weights.share(wanted, _terms(part)) >= _FRAME for part in parts)
     return 0.0 if is_other or bool(_denied(said)[1]) > bool(_denied(passage)[1]) else weights.share(wanted, there)
 
 
@@ -196,7 +196,8 @@ def _negates(said: str, part: str) -> bool:
 def _denied(text: str) -> tuple[set[str], set[str]]:
     """The words of a sentence without a yes or no before it, and those right after one that denies them."""
     words = _WORD.findall(_REPLY.sub("", text, count=1))
-    nots = [] if _is_double(text) else _nots(words)
+    nots = _nots(words)
+    nots = [] if _is_double(words, nots) else nots
     after = (next((word for word in words[i + 1 : i + 4] if len(word) > 3), "") for i in nots)
     return set(map(_stem, words)), set(map(_stem, filter(None, after)))
 
@@ -230,11 +231,15 @@ def _nots(words: Sequence[str]) -> list[int]:
     ]
 
 
-def _is_double(text: str) -> bool:
+def _is_double(words: Sequence[str], nots: Sequence[int]) -> bool:
     """True for a sentence such as "not without consent", which is no plain yes or no."""
-    words = _WORD.findall(text)
-    nots = _nots(words)
     return len(nots) == 2 and any(_WITHOUT.fullmatch(words[i]) for i in nots)
+
+
+def _has_terms(text: str) -> bool:
+    """True where such a sentence says on which terms."""
+    words = _WORD.findall(text)
+    return _is_double(words, _nots(words))
 
 
 def _is_bound(word: str, text: str, at: int) -> bool:

@@ -181,6 +181,11 @@ class DocumentTokens:
             start += length
         return tokens
 
+    @property
+    def page_numbers(self) -> Sequence[int]:
+        """Numbers of all pages, rising."""
+        return self._page_numbers
+
     def page_number(self, index: int) -> int:
         """Number of the page at `index` (0-based)."""
         return self._page_numbers[index]

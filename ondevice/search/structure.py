@@ -20,6 +20,7 @@ _PLAIN = re.compile(
     "|top|level|table|in|this|that|document|paper|book|text|report|article|file|it|there|does|do|have|has|here|and|their"
     "|titles|section|chapter|nenne|zeige|welche|wie|viele|alle|die|das|der|des|dokuments|buchs|textes|gibt|es|hat|im|sind"
 )
+_OFFERS, _LISTS = {"do", "can", "could"}, {"list", "name", "show", "give", "tell", "how", "what", "which"}
 _HOW_MANY = re.compile(
     r"(?i)how many (chapters|sections|headings) (?:does|do|has|have|are in|are there in) (?:the|this|that|it|its)"
     r"(?: (?:document|text|paper|book|novel|story|article|report|essay|thesis|contract|agreement|file|manual|pdf))?"
@@ -75,11 +76,9 @@ def _listed(question: str) -> str:
         return _KINDS[counted[1].lower()]
     found = re.findall(r"\w+", question.casefold())
     kinds = [word for word in found if word in _KINDS]
-    asks = not {"do", "can", "could"} & {*found} or {"list", "name", "show", "give", "tell", "how", "what", "which"} & {
-        *found
-    }
+    is_about_us = not _OFFERS.isdisjoint(found) and _LISTS.isdisjoint(found)  # "Can I do it in parts?"
     is_plain = len(kinds) == 1 and all(map(_PLAIN.fullmatch, set(found) - {*kinds}))
-    return _KINDS[kinds[0]] if asks and is_plain else ""
+    return _KINDS[kinds[0]] if is_plain and not is_about_us else ""
 
 
 def _of_kind(headings: Sequence[Heading], kind: str) -> Sequence[Heading]:

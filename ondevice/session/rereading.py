@@ -162,9 +162,8 @@ class Rereading:
         tokens = self._tokens
         if tokens.places:  # each of several documents has such a place
             return ()
-        numbers = [tokens.page_number(index) for index in range(tokens.num_pages)]
         place: Bounds = ()
-        for pages in pages_named(question, tokens.document.unit, numbers):
+        for pages in pages_named(question, tokens.document.unit, tokens.page_numbers):
             place = with_another(place, tokens.page_tokens(pages[0])[0], tokens.page_tokens(pages[-1])[1])
         return place or self._all_tokens_of([end_named(question, self._text)])
 

@@ -226,8 +226,7 @@ class Session:
         tokens, fact, rows = self.context.tokens, "", list[Row]()
         if tokens.keeps_text:
             if not tokens.places:
-                numbers = [tokens.page_number(index) for index in range(tokens.num_pages)]
-                fact = told(question, tokens.texts, tokens.document.name, tokens.document.unit, numbers)
+                fact = told(question, tokens.texts, tokens.document.name, tokens.document.unit, tokens.page_numbers)
             if generation.num_passage_tokens and not (fact or self._names_place(question)):
                 spoken = f"{_spoken_of(history)} {question}" if _FOLLOWS.match(question) else question
                 rows = self._again.rows_named(spoken)
