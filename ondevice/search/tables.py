@@ -9,7 +9,7 @@ import csv
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -31,6 +31,9 @@ _USUAL = re.compile(
     r"|into|which|when|what|where|who|whom|whose|why|how|many|much|will|would|can|could|there|their|they|than|then|also"
     r"|about|more|any|all|not|you|me|tell|give|answer|few|words?|table|row|column|value|der|die|das|wie|viele?|und|von"
 )
+
+
+_Line = tuple[int, int, int, list[str]]  # index of a page, characters [start, stop) there, cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ def rows_named(
         is_csv: the texts are tables whose cells commas or other marks part.
     """
     asked = words_of(question)
-    rows = [row for index, text in pages for row in _rows(index, text, is_csv)]
+    rows = list(_rows(pages, is_csv))
     if not rows:
         return []
     hits = _hits(rows, asked)
@@ -150,24 +153,44 @@ def _own_words(text: str) -> set[str]:
     return {word for word in words_of(text) if not _USUAL.fullmatch(word)}
 
 
-def _rows(index: int, text: str, is_csv: bool) -> Iterator[Row]:
-    """The rows of all tables of a page that have names above their columns."""
-    if "|" not in text and not is_csv:
-        return
-    lines: list[tuple[int, int, list[str]]] = []
-    mark = _delimiter(text) if is_csv else "|"
-    for match in re.finditer(r"[^\n]+(?:\n|\Z)|\n", text):
-        cells = _cells(match[0].rstrip("\n"), mark)
-        above = lines[-1][2] if lines else []
-        if len(cells) > len(above) and any(map(_is_figure, above)) and not any(map(_is_figure, cells)):
-            yield from _with_names(index, lines)  # the head of another table
+def begins_with_row(text: str) -> bool:
+    """Whether a table may go on in a page's text whose names stand on the page before."""
+    return any(map(_is_figure, _first_cells(text)))
+
+
+def _first_cells(text: str) -> list[str]:
+    """The cells at the top of a page, below lines as short as its running head."""
+    for line in text.split("\n", 3)[:3]:
+        cells = _cells(line, "|")
+        if len(cells) > 1 or not 0 < len(line.strip()) <= _LONGEST_LABEL:
+            return cells
+    return []
+
+
+def _rows(pages: Iterable[tuple[int, str]], is_csv: bool) -> Iterator[Row]:
+    """The rows of all tables that have names above their columns, be it on the page before."""
+    lines, last = list[_Line](), -1
+    for index, text in pages:
+        above = lines[-1][-1] if lines and index == last + 1 else []
+        if is_csv or not begins_with_row(text) or len(_first_cells(text)) != len(above):
+            yield from _with_names(lines)
             lines = []
-        if len(cells) > 1:
-            lines.append((*match.span(), cells))
-        elif not 0 < len(match[0].strip()) <= _LONGEST_LABEL:
-            yield from _with_names(index, lines)
-            lines = []
-    yield from _with_names(index, lines)
+        last = index
+        if "|" not in text and not is_csv:
+            continue
+        mark = _delimiter(text) if is_csv else "|"
+        for match in re.finditer(r"[^\n]+(?:\n|\Z)|\n", text):
+            cells = _cells(match[0].rstrip("\n"), mark)
+            above = lines[-1][-1] if lines else []
+            if len(cells) > len(above) and any(map(_is_figure, above)) and not any(map(_is_figure, cells)):
+                yield from _with_names(lines)  # the head of another table
+                lines = []
+            if len(cells) > 1:
+                lines.append((index, *match.span(), cells))
+            elif not 0 < len(match[0].strip()) <= _LONGEST_LABEL:
+                yield from _with_names(lines)
+                lines = []
+    yield from _with_names(lines)
 
 
 def _delimiter(text: str) -> str:
@@ -196,10 +219,10 @@ def _is_figure(cell: str) -> bool:
     return _is_number(cell) and not _YEAR.fullmatch(cell.strip(" *†()"))
 
 
-def _with_names(index: int, lines: list[tuple[int, int, list[str]]]) -> Iterator[Row]:
+def _with_names(lines: list[_Line]) -> Iterator[Row]:
     """The rows below the names of their columns; none where a table has no such names."""
     head: list[list[str]] = []
-    for _, _, cells in lines[:3]:
+    for *_, cells in lines[:3]:
         is_fuller = bool(head) and "" in head[-1][1:] and sum(map(bool, cells)) > sum(map(bool, head[-1]))
         if any(map(_is_figure, cells)) or (head and cells[0] and (head[-1][0] or not is_fuller)):
             break
@@ -211,7 +234,7 @@ def _with_names(index: int, lines: list[tuple[int, int, list[str]]]) -> Iterator
     for upper, lower in zip(head[-2::-1], head[:0:-1], strict=True):
         _spread(upper, lower)
     names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in zip(*head, strict=True))
-    for start, stop, cells in islice(lines, len(head), _MOST_LINES):
+    for index, start, stop, cells in islice(lines, len(head), _MOST_LINES):
         if len(cells) <= width:
             yield Row(index, start, stop, (*cells, *[""] * (width - len(cells))), names)
 

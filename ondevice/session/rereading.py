@@ -22,7 +22,7 @@ from ondevice.search.bm25 import BM25, names_beside
 from ondevice.search.outline import heading_at, sections_called
 from ondevice.search.passages import Bounds, Passages, with_another
 from ondevice.search.places import NUMBERED, asks_for_list, asks_for_whole, end_named, pages_named, sections_named
-from ondevice.search.tables import Row, rows_named
+from ondevice.search.tables import Row, begins_with_row, rows_named
 from ondevice.session.plan import Plan
 
 Weights = npt.NDArray[np.float64]
@@ -60,6 +60,10 @@ class Rereading:
         bounds = (self._passages.bounds[at] for at in best)
         pages = {page for start, stop in bounds for page in map(tokens.page_index, (start, stop - 1))}
         is_csv = tokens.document.kind == "csv"
+        for page in [] if is_csv else sorted(pages):
+            while page and begins_with_row(tokens.texts[page]):  # the names of its columns stand before
+                page -= 1
+                pages.add(page)
         return rows_named(question, [(page, tokens.texts[page]) for page in sorted(pages)], self._place, is_csv=is_csv)
 
     def _place(self, page_index: int, start: int) -> str:

@@ -124,6 +124,17 @@ def test_what_a_row_is_called_is_told_with_it() -> None:
     )
 
 
+def test_a_table_that_goes_on_over_a_page_keeps_the_names_of_its_columns() -> None:
+    first = "Prices of the mill.\nName | Price | Stock\nOats | 3.50 | 1\nRye | 6.50 | 2\n"
+    asked = "What is the price of Barley?"
+    told_ = "A table of the document says: Name: Barley; Price: 9.50.\n\n"
+    assert told(asked, first, "Wheat | 7.50 | 4\nBarley | 9.50 | 3\n") == told_
+    assert told(asked, first, "Wheat | 7.50 | 4\n", "Prices, page 3\nBarley | 9.50 | 3\n") == told_
+    assert not told(asked, first, "Wheat | 7.50\nBarley | 9.50\n")  # other columns
+    assert not told(asked, first, "So much for the mill, and now for what the farms have to sell:\nBarley | 9.50 | 3\n")
+    assert told("What is the weight of Barley?", first, "Name | Weight | Bags\nBarley | 50 | 3\n").count("Weight: 50")
+
+
 def test_rows_have_their_place() -> None:
     (row,) = rows_named("How many pears did Ole pick in 2025 in North + Mill?", [(3, HARVEST)])
     assert (row.page_index, HARVEST[row.start : row.stop]) == (3, "North + Mill | Ole | 20 | 21 | 22 | 23 | 24 | 25\n")
