@@ -232,13 +232,12 @@ def _converse(
     """
     from ondevice.cli.conversation import answer
     from ondevice.decode.denial import NOT_YET
-    from ondevice.decode.prompt import Turn, is_worth_remembering
+    from ondevice.decode.prompt import Turn
 
     finished: list[AnswerFinished] = []
 
     def history() -> list[Turn]:
-        known = (one for one in finished if remembers and is_worth_remembering(one.text, one.ledger.tokens_unread))
-        return [Turn(one.question, one.text) for one in known]
+        return [Turn.of(one.question, one.text, one.ledger.tokens_unread) for one in finished if remembers]
 
     for question in given:
         before = early.get(question)

@@ -126,7 +126,7 @@ def _together(
 ) -> list[dict[str, Any]]:
     """Ask all texts at once, show the answers, and give them as JSON, with their places."""
     from ondevice.cli.conversation import answer
-    from ondevice.decode.prompt import Turn, is_worth_remembering
+    from ondevice.decode.prompt import Turn
     from ondevice.session.collection import collect
 
     history, turns = list[Turn](), list[dict[str, Any]]()
@@ -138,8 +138,8 @@ def _together(
             one = answer(texts.session, question, display, history, texts.place)
         if one.stop_reason == "cancelled":
             raise Interrupted("Stopped while answering.")
-        if remembers and is_worth_remembering(one.text, 0):
-            history.append(Turn(question, one.text))
+        if remembers:
+            history.append(Turn.of(question, one.text, 0))
         names = list(dict.fromkeys(map(texts.name, one.pages_recalled)))
         searched = words.plural(len(texts.documents), "document")
         say(f"Searched: {searched}. Read for this question: {', '.join(names) or 'none'}.")

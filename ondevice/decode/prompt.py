@@ -15,18 +15,19 @@ _FEWEST = 16  # tokens of an answer that are worth keeping of it
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A question and the answer that it got."""
+    """A question and the answer that it got; "" for one that no later answer may follow."""
 
     question: str
     answer: str
 
+    @classmethod
+    def of(cls, question: str, answer: str, num_unread: int) -> Turn:
+        """With an answer from all of the document, and with something found; else without.
 
-def is_worth_remembering(answer: str, num_unread: int) -> bool:
-    """True for an answer that a later one may follow: with words, from all of the document, and with something found.
-
-    Where it stands before the same question, a model says it again, whatever it has read since.
-    """
-    return bool(answer) and not num_unread and not answer.startswith((NOT_THERE, NOT_YET, NO_SENTENCE))
+        Where any other stands before the same question, a model says it again, whatever it has read since.
+        """
+        is_remembered = not num_unread and not answer.startswith((NOT_THERE, NOT_YET, NO_SENTENCE))
+        return cls(question, answer if is_remembered else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,11 @@ class Prompt:
 
 
 def with_history(parts: ChatParts, question: str, turns: Sequence[Turn], max_tokens: int) -> Prompt:
-    """A question after as many of the last turns as fit into `max_tokens` with it, the newest first.
+    """A question after as many of the last answered turns as fit into `max_tokens` with it, the newest first.
 
     Where not even the newest has room, its answer is shortened. The question itself is never cut.
     """
+    turns = [turn for turn in turns if turn.answer]
     last = parts.follow_up(question)
     later: list[int] = []  # turns after the one at hand
     prompt = Prompt(parts.question(question), history=History(num_forgotten=len(turns)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ondevice import words
-from ondevice.decode.prompt import Turn, is_worth_remembering
+from ondevice.decode.prompt import Turn
 from ondevice.documents.shown import passage
 from ondevice.events import WITHOUT_MODEL, Citation, Source
 from ondevice.schema import SchemaError, parse
@@ -87,7 +87,7 @@ class Exchange:
 
 def turns(exchanges: Sequence[Exchange]) -> list[Turn]:
     """The conversation so far, for a follow-up question: what is worth remembering of it."""
-    return [Turn(one.question, one.text) for one in exchanges if is_worth_remembering(one.text, one.num_unread)]
+    return [Turn.of(one.question, one.text, one.num_unread) for one in exchanges]
 
 
 def sources_panel(exchanges: Sequence[Exchange], heading: Callable[[int], str], kind: str = "") -> dict[str, Any]:

@@ -224,15 +224,18 @@ class Session:
             yield from said(self.context, question, known, clock)
             return
         tokens, fact, rows = self.context.tokens, "", list[Row]()
+        follows, answered = bool(_FOLLOWS.match(question)), [turn for turn in history if turn.answer]
+        spoken = f"{_spoken_of(history)} {question}".strip() if follows else question
         if tokens.keeps_text:
             if not tokens.places:
                 fact = told(question, tokens.texts, tokens.document.name, tokens.document.unit, tokens.page_numbers)
             if generation.num_passage_tokens and not (fact or self._names_place(question)):
-                spoken = f"{_spoken_of(history)} {question}" if _FOLLOWS.match(question) else question
                 rows = self._again.rows_named(spoken)
-        asked = f"{fact}{told_of(rows, question)}{question}"
-        prompt = with_history(self.context.chat, asked, history, self._prompt_tokens(generation))
-        earlier = _spoken_of(history[-prompt.history.num_remembered :]) if prompt.history.num_remembered else ""
+        has_lost = follows and bool(history) and not history[-1].answer  # what it follows is not before the model
+        asked = f"{fact}{told_of(rows, question)}{spoken if has_lost else question}"
+        prompt = with_history(self.context.chat, asked, answered, self._prompt_tokens(generation))
+        last = answered[len(answered) - prompt.history.num_remembered :]
+        earlier = _spoken_of(history if has_lost else last)
         prompt = replace(prompt, begun=tuple(begun), told=fact, rows=rows, earlier=earlier)
         attention = self._attention(question, prompt, generation)
         clock.book("look")

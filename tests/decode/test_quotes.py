@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ondevice.decode.denial import NO_SENTENCE
-from ondevice.decode.prompt import is_worth_remembering
+from ondevice.decode.prompt import Turn
 from ondevice.decode.quotes import Quotations, subject_of
 from ondevice.documents import Document, Page
 from ondevice.documents.tokens import DocumentTokens
@@ -78,7 +78,7 @@ def test_it_is_said_where_no_sentence_has_the_words(subject: str) -> None:
     assert known is not None
     assert known.text == f"{NO_SENTENCE} \u201c{subject}\u201d. Ask with other words."
     assert (known.sources.passages, known.citations) == ((), ())
-    assert not is_worth_remembering(known.text, 0)
+    assert not Turn.of("Who?", known.text, 0).answer
 
 
 def test_a_request_in_another_language_is_left_to_the_model() -> None:

@@ -368,6 +368,19 @@ def test_a_follow_up_looks_for_what_was_asked_before_too() -> None:
     assert alone is None or 3 not in alone.pages
 
 
+def test_a_follow_up_to_a_question_without_an_answer_is_asked_with_it() -> None:
+    session = session_of()
+    list(session.read(document()))
+    lost = finished(session.ask("And the lamp?", history=(Turn(QUESTION, ""),)))[0]
+    whole = finished(session.ask(f"{QUESTION} And the lamp?"))[0]
+    assert lost.text == whole.text
+    assert lost.question == "And the lamp?"
+    assert not lost.history.num_remembered
+    assert (
+        finished(session.ask(QUESTION, history=(Turn("Who?", ""),)))[0].text == finished(session.ask(QUESTION))[0].text
+    )
+
+
 def test_a_question_longer_than_the_reserve_is_answered() -> None:
     session = session_of()
     list(session.read(document()))
