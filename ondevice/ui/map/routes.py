@@ -22,6 +22,7 @@ from ondevice.serving.token_map import MAX_CELLS, Look
 from ondevice.serving.token_view import TokenView
 from ondevice.serving.workspace import Workspace
 from ondevice.ui.map.account import account
+from ondevice.ui.map.film import film
 from ondevice.ui.map.reading_view import num_pieces, piece
 
 PREFIX = "/ondevice"
@@ -63,13 +64,21 @@ def document_route(
 def map_routes(registry: Registry) -> list[Route]:
     """The routes, for the app's own server; `registry` is where workspaces are found."""
     answers = {"cells": _cells, "pages": _pages, "token": _token, "text": _text}
-    return [document_route(registry, name, partial(_of_view, answer)) for name, answer in answers.items()]
+    routes = [document_route(registry, name, partial(_of_view, answer)) for name, answer in answers.items()]
+    return [*routes, document_route(registry, "film", _film)]
 
 
 def _of_view(answer: Callable[[TokenView, Request], Response], workspace: Workspace, request: Request) -> Response:
     if (view := workspace.view) is None:  # it may be closed meanwhile
         raise NotThere
     return answer(view, request)
+
+
+def _film(workspace: Workspace, request: Request) -> Response:
+    """Facts of a film, beside its cells."""
+    if (view := workspace.view) is None:
+        raise NotThere
+    return as_json(film(workspace, view))
 
 
 def _cells(view: TokenView, request: Request) -> Response:
