@@ -103,6 +103,7 @@
     od.growMap(find("[data-map=grow]"));
     od.scaleLegend(find(".od-scale canvas"));
     od.mapControls(element);
+    od.film(element);
     od.tokenDetail(element);
     tokens.listen((what) => {
       if (what === "document") { chosen = null; od.tellToken(null); shape.level = shape.scroll = 0; layOut(true); }

@@ -31,9 +31,10 @@
     return look.cycle === null ? `${summary.revision}/${look.layer}/${look.head}` : `${summary.reading}@${look.cycle}`;
   };
 
-  /** Asks this program for something about the document; gives the response, or null where there is none. */
-  tokens.ask = async (name, values) => {
-    const { summary, look } = tokens;
+  /** Asks this program for something about the document, as it is looked at or by another `look`; gives the response, or
+   *  null where there is none. */
+  tokens.ask = async (name, values, look = tokens.look) => {
+    const { summary } = tokens;
     if (!summary) return null;
     const query = new URLSearchParams(values);
     for (const part of ["cycle", "layer", "head"]) if (look[part] !== null) query.set(part, look[part]);
