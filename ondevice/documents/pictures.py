@@ -7,6 +7,8 @@ import binascii
 import re
 import time
 import unicodedata
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +26,7 @@ from ondevice.errors import DocumentError, DocumentTooComplex
 PICTURE_LIMITS = Limits(memory_bytes=1_000_000_000, cpu_seconds=20, wall_seconds=20.0)
 MEDIA_TYPE = "image/webp"
 _MOST_BYTES = 8_000_000  # of a picture
+_BESIDE_SECONDS = 1.0  # for all that is drawn beside the page that is waited for
 _FEWEST_FOUND = 0.6  # of a passage's letters, else it counts as not found
 _FEWEST_LETTERS = 4  # of a line or word that is looked for by itself
 _SURE_LETTERS, _NEAR_LETTERS = 16, 400  # a shorter one must stand near to where it should
@@ -57,19 +60,42 @@ class PagePicture:
 
 def draw_page(path: Path, number: int, password: str | None = None, limits: Limits = PICTURE_LIMITS) -> PagePicture:
     """Draw the page with this number, from 1, within `limits.wall_seconds`; raises DocumentError with the reason."""
-    where, deadline = f"page {number}", time.monotonic() + limits.wall_seconds
-    with Worker(Request(str(path), password, draw=number), limits) as worker:
-        while time.monotonic() < deadline:
-            try:
-                message = worker.receive(HEARTBEAT_SECONDS)
-                if message is not None:
-                    return _picture(message, where)
-            except EOFError as end:
-                raise DocumentTooComplex(f"it cannot be drawn: {end}", where=where, fix=PICTURE_FIX) from None
-            except (ValueError, TypeError, binascii.Error):
-                what = "it cannot be drawn: the parser broke down"
-                raise DocumentTooComplex(what, where=where, fix=PICTURE_FIX) from None
-    what = f"drawing it takes longer than {limits.wall_seconds:g} seconds"
+    return _draw(Request(str(path), password, draw=number), limits)[0]
+
+
+def draw_small(path: Path, number: int, beside: Sequence[int], width: int, password: str | None) -> list[PagePicture]:
+    """Draw a page `width` pixels wide, without its letters, and as many of those `beside` it as a second is enough for.
+
+    Starting the child takes longer than drawing a dozen of them. Raises DocumentError if the first one cannot be drawn.
+    """
+    request = Request(str(path), password, draw=number, width=width, beside=tuple(beside))
+    return _draw(request, PICTURE_LIMITS)
+
+
+def _draw(request: Request, limits: Limits) -> list[PagePicture]:
+    where = f"page {request.draw}"
+    with Worker(request, limits) as worker:
+        drawn = [_next(worker, where, limits.wall_seconds)]
+        end = time.monotonic() + _BESIDE_SECONDS
+        with suppress(DocumentError):  # whoever wants that page asks for it, and is told
+            while len(drawn) <= len(request.beside):
+                drawn.append(_next(worker, where, end - time.monotonic()))
+    return drawn
+
+
+def _next(worker: Worker, where: str, seconds: float) -> PagePicture:
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            message = worker.receive(min(left, HEARTBEAT_SECONDS))
+            if message is not None:
+                return _picture(message, where)
+        except EOFError as end:
+            raise DocumentTooComplex(f"it cannot be drawn: {end}", where=where, fix=PICTURE_FIX) from None
+        except (ValueError, TypeError, binascii.Error):
+            what = "it cannot be drawn: the parser broke down"
+            raise DocumentTooComplex(what, where=where, fix=PICTURE_FIX) from None
+    what = f"drawing it takes longer than {seconds:g} seconds"
     raise DocumentTooComplex(what, where=where, fix=PICTURE_FIX)
 
 

@@ -15,6 +15,7 @@ from ondevice.serving.registry import Registry
 from ondevice.serving.workspace import Workspace
 from ondevice.ui.map.routes import NO_STORE, NotThere, as_json, document_route
 
+_WIDTHS = range(64, 513)  # pixels of a small picture
 _GONE = "The file itself was not kept, only its text. Open it once more to see its pages."
 
 
@@ -34,12 +35,15 @@ def _page(workspace: Workspace, request: Request) -> Page:
 
 
 def _picture(workspace: Workspace, request: Request) -> Response:
-    """The page at `index`: a picture, or as JSON why there is none."""
-    page = _page(workspace, request)
+    """The page at `index`: a picture, small where `width` is given, or as JSON why there is none."""
+    page, width = _page(workspace, request), int(request.query_params.get("width", 0))
+    if width and width not in _WIDTHS:
+        raise ValueError
     if workspace.page_file is None:
         return as_json({"why": _GONE})
     try:
-        return Response(workspace.page_file.page(page.number).image, media_type=MEDIA_TYPE, headers=NO_STORE)
+        image = workspace.page_file.page(page.number, width).image
+        return Response(image, media_type=MEDIA_TYPE, headers=NO_STORE)
     except DocumentError as error:
         return as_json({"why": str(error)})
 

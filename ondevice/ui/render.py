@@ -249,7 +249,15 @@ def token_map(workspace: Workspace) -> dict[str, Any] | None:
     if view is None:
         return None
     has_pages = workspace.document is not None and workspace.document.kind == "pdf"
-    return {"workspace": workspace.id, "has_pages": has_pages, **view.summary()}
+    has_leaves = has_pages and workspace.page_file is not None and _fits(workspace)
+    return {"workspace": workspace.id, "has_pages": has_pages, "has_leaves": has_leaves, **view.summary()}
+
+
+def _fits(workspace: Workspace) -> bool:
+    """True if the pot of this reading has room for all of the document."""
+    if (session := workspace.session) is None:
+        return False
+    return not session.context.has_pot or min(session.context.pot.capacities) >= workspace.num_tokens
 
 
 def fill(workspace: Workspace) -> dict[str, Any] | None:

@@ -99,10 +99,10 @@ def test_a_page_that_cannot_be_drawn_says_why_and_text_has_no_pages(
 def test_a_reason_that_passes_is_asked_for_again(visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page, draw, is_busy = visit.page, PageFile.page, [True]
 
-    def busy(self: PageFile, number: int) -> Any:
+    def busy(self: PageFile, number: int, width: int = 0) -> Any:
         if is_busy[0] and number == 1:
             raise DocumentError("other pages are being drawn", where="page 1", fix="Try again.")
-        return draw(self, number)
+        return draw(self, number, width)
 
     monkeypatch.setattr(PageFile, "page", busy)
     visit.upload(str(sample_pdf(tmp_path / "lighthouse.pdf")))

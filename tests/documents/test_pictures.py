@@ -15,7 +15,7 @@ from PIL import Image
 
 from ondevice.documents import read
 from ondevice.documents.formats import pdf_picture
-from ondevice.documents.pictures import PICTURE_LIMITS, PagePicture, draw_page, frames
+from ondevice.documents.pictures import PICTURE_LIMITS, PagePicture, draw_page, draw_small, frames
 from ondevice.documents.worker import process
 from ondevice.errors import DocumentError, DocumentTooComplex
 from tests.builders.documents import encrypt, make_pdf, show
@@ -137,6 +137,17 @@ def test_a_page_that_cannot_be_drawn_says_why(book: Path, tmp_path: Path) -> Non
     with pytest.raises(DocumentError, match="does not open"):
         draw_page(locked, 1, "wrong")
     assert draw_page(locked, 1, "sesame").width > 0
+
+
+def test_small_pictures_come_together_as_far_as_they_can_be_drawn(book: Path, tmp_path: Path) -> None:
+    small = draw_small(book, 2, [1, 3, 4], 280, None)
+    assert [picture.width for picture in small] in ([280, 280], [281, 281]), "there are two pages"
+    assert all(len(picture.image) < 40_000 and not picture.text for picture in small)
+    assert pixels(small[0]).min() < 160, "ink"
+    broken = tmp_path / "broken.pdf"
+    broken.write_bytes(b"%PDF-1.7\nthis is no document\n")
+    with pytest.raises(DocumentError, match="too damaged to be drawn"):
+        draw_small(broken, 1, [2], 280, None)
 
 
 def test_pages_without_text_are_drawn_without_places(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from ondevice.session.engine import Engine
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.map.routes import HEADER
 from ondevice.ui.page_routes import page_routes
+from ondevice.ui.render import token_map
 from ondevice.ui.scan_actions import ScanActions
 from tests.builders.documents import encrypt, make_pdf, show
 from tests.builders.models import tiny_loaded
@@ -62,6 +63,20 @@ def test_a_page_comes_as_a_picture_and_its_passage_as_frames(client: TestClient,
     assert 0 < left < right < 5_000
     assert 0 < top < bottom < 2_500
     assert get(client, desk, "passage", index=1, **{"from": start, "to": start + 4}).json() == {"frames": []}
+
+
+def test_small_pictures_have_the_width_that_was_asked_for(client: TestClient, desk: Desk) -> None:
+    for index in range(2):
+        response = get(client, desk, "picture", index=index, width=200)
+        assert response.headers["content-type"] == "image/webp"
+        assert response.headers["cache-control"] == "no-store"
+        assert Image.open(io.BytesIO(response.content)).size[0] in (200, 201)
+    file = desk.visitor.current.page_file
+    assert file is not None
+    assert file.page(1).width > 1000, "the large one is another one"
+    for nonsense in (-1, 63, 513, 10**9, "x"):
+        assert get(client, desk, "picture", index=0, width=nonsense).status_code == 400
+    assert client.get("/ondevice/picture", params={"index": 0, "width": 200}).status_code == 204, "strangers"
 
 
 def test_a_document_that_the_library_has_keeps_its_pages_and_its_scan(
@@ -134,4 +149,15 @@ def test_text_has_no_file_to_show(desk: Desk, tmp_path: Path) -> None:
     file.write_text("The lamp was lit at dusk. " * 20)
     screen = screen_after(desk.actions.open_received(desk.id, [str(file)]))
     assert not screen["map"]["has_pages"]
+    assert not screen["map"]["has_leaves"]
     assert desk.visitor.current.page_file is None
+
+
+def test_leaves_are_for_what_fits_and_still_has_its_file(desk: Desk, tmp_path: Path) -> None:
+    assert not token_map(desk.visitor.current)["has_leaves"], "not read yet"  # type: ignore[index]
+    assert screen_after(desk.actions.read_opened(desk.id, desk.form))["map"]["has_leaves"]
+    desk.visitor.current.keep_pages(None)
+    assert not token_map(desk.visitor.current)["has_leaves"]  # type: ignore[index]
+    large = make_pdf(tmp_path / "large.pdf", *(show(f"The lamp was lit at dusk, {i} times.") for i in range(80)))
+    screen_after(desk.actions.open_received(desk.id, [str(large)]))
+    assert not screen_after(desk.actions.read_opened(desk.id, desk.form))["map"]["has_leaves"], "it does not fit"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import pypdfium2 as pdfium
@@ -20,30 +21,38 @@ _LONGEST_SIDE = 8_000
 _QUALITY, _EFFORT = 82, 2  # of WebP
 
 
-def draw_page(request: Request) -> dict[str, Any]:
-    """A message with the page `request.draw`: its picture, its text, and four numbers for each character of that.
+def draw_pages(request: Request) -> Iterator[dict[str, Any]]:
+    """A message for each page to draw: its picture, its text, and four numbers for each character of that.
 
-    The text is PDFium's, in PDFium's order; characters without a place have the numbers 0, 0, 0, 0.
+    The text is PDFium's, in PDFium's order; characters without a place have the numbers 0, 0, 0, 0. Small pictures have
+    no text: telling it takes longer than drawing them.
 
     Raises:
-        DocumentError: the page cannot be drawn.
+        DocumentError: the page whose turn it is cannot be drawn.
     """
     document = open_letters(request.open(), request, "drawn")
     if request.draw > len(document):
         raise DocumentError(f"page {request.draw} is missing from the file", where=request.name, fix=PICTURE_FIX)
+    for number in (request.draw, *(number for number in request.beside if number <= len(document))):
+        yield _drawn(document, number, request)
+
+
+def _drawn(document: pdfium.PdfDocument, number: int, request: Request) -> dict[str, Any]:
     try:
-        page = document[request.draw - 1]
+        page = document[number - 1]
     except pdfium.PdfiumError as error:
-        what = f"page {request.draw} is too damaged to be drawn"
+        what = f"page {number} is too damaged to be drawn"
         raise DocumentError(what, where=request.name, fix=PICTURE_FIX) from error
     width, height = page.get_size()
     if not (width > 0 and height > 0):
-        raise DocumentError(f"page {request.draw} has no size", where=request.name, fix=PICTURE_FIX)
+        raise DocumentError(f"page {number} has no size", where=request.name, fix=PICTURE_FIX)
     scale = min((MOST_PIXELS / (width * height)) ** 0.5, _LONGEST_SIDE / max(width, height))
+    if request.width:
+        scale = min(scale, request.width / width)
     picture = page.render(scale=scale, limit_image_cache=True, may_draw_forms=False).to_pil()
     packed = io.BytesIO()
     picture.save(packed, "WEBP", quality=_QUALITY, method=_EFFORT)
-    text, places = _text(page)
+    text, places = ("", []) if request.width else _text(page)
     return {
         "type": "picture",
         "width": picture.width,

@@ -73,11 +73,11 @@ def open_scans(request: Request) -> Reader:
 
 
 def _scans(request: Request, engine: Any) -> Iterator[Page]:
-    from ondevice.documents.formats.pdf_picture import draw_page
+    from ondevice.documents.formats.pdf_picture import draw_pages
 
     for number in request.scans:
         with suppress(DocumentError):  # what cannot be drawn stays a scan
-            image = draw_page(replace(request, draw=number))["image"]
+            image = next(draw_pages(replace(request, draw=number)))["image"]
             if (page := _page(number, engine.scan(base64.b64decode(image)))).text:
                 yield page
 

@@ -21,7 +21,8 @@ PICTURE_FIX = "Its text is beside it; another viewer may draw it."
 class Request:
     """One document to read. `first` is above 1 when an earlier worker was lost on the page before.
 
-    `draw` is the number of a page to draw instead; 0: the text is wanted. `scans` are pages of a PDF whose words OCR is
+    `draw` is the number of a page to draw instead; 0: the text is wanted. With a `width` in pixels it is drawn small,
+    without its letters, and those of `beside` after it. `scans` are pages of a PDF whose words OCR is
     to read instead; empty: the text that the file holds is wanted. A document inside another one has its bytes
     in `data`, `path` is only its name there, and `depth` how many it is inside of. `identity` is that of the file which
     was looked at before; nothing: there was none.
@@ -31,6 +32,8 @@ class Request:
     password: str | None = None
     first: int = 1
     draw: int = 0
+    width: int = 0
+    beside: tuple[int, ...] = ()
     scans: tuple[int, ...] = ()
     data: bytes | None = None
     depth: int = 0

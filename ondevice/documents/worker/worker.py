@@ -1,8 +1,8 @@
 """The child process that parses one file: request in on standard input, messages out on standard output.
 
 Messages, by `type`: `opened` (kind, unit, num_pages), `page` (number, text, problem_code, problem), `done`,
-`error` (code, what, where, fix); where a page is to be drawn, `picture` alone (see `pdf_picture`). Nothing that a
-document holds is ever logged or put into an error.
+`error` (code, what, where, fix); where pages are to be drawn, a `picture` of each alone (see `pdf_picture`).
+Nothing that a document holds is ever logged or put into an error.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def main() -> None:
     gc.disable()
     try:
         if request.draw:
-            write_message(out, importlib.import_module("ondevice.documents.formats.pdf_picture").draw_page(request))
+            for drawn in importlib.import_module("ondevice.documents.formats.pdf_picture").draw_pages(request):
+                write_message(out, drawn)
         else:
             _send_document(out, picture.open_scans(request) if request.scans else open_document(request))
     except OndeviceError as error:
