@@ -6,45 +6,66 @@
   const KEPT = 8; // pictures
   const UNITS = 10_000; // as in ondevice/documents/formats/pdf_picture.py
 
+  /** Pictures of pages, asked for with `values`; the last `most` of them stay here. */
+  od.pagePictures = (most, values = {}) => {
+    const tokens = od.tokens, pictures = new Map(); // index -> { url }
+    let generation = 0; // raised by another document: what was asked for before is of the one before
+    return {
+      has: (index) => pictures.has(index),
+      forget: () => {
+        generation += 1;
+        pictures.forEach(({ url }) => URL.revokeObjectURL(url));
+        pictures.clear();
+      },
+      /** The picture of a page as { url }, or { why } there is none; null where the document is another one by now. */
+      get: async (index) => {
+        const known = pictures.get(index), before = generation;
+        if (known) return known;
+        const response = await tokens.ask("picture", { index, ...values });
+        const isPicture = response?.headers.get("content-type").startsWith("image/");
+        const found = isPicture ? await response.blob() : await response?.json();
+        if (before !== generation) return null;
+        // A reason may pass, and is asked for again; the program itself remembers pages that cannot be drawn.
+        if (!isPicture) return found ?? { why: "This page could not be had. Turn to it once more." };
+        const made = { url: URL.createObjectURL(found) };
+        pictures.set(index, made);
+        if (pictures.size > most) {
+          const [oldest, { url }] = pictures.entries().next().value;
+          URL.revokeObjectURL(url);
+          pictures.delete(oldest);
+        }
+        return made;
+      },
+    };
+  };
+
+  /** Where a passage stands on a page: frames of left, top, right and bottom in shares of the page's size. */
+  od.passageFrames = async (index, { start, stop }) => {
+    const response = await od.tokens.ask("passage", { index, from: start, to: stop });
+    const found = (await response?.json())?.frames ?? [];
+    return found.map((frame) => frame.map((value) => value / UNITS));
+  };
+
+  /** Frames as elements, for a box that covers a picture of the page. */
+  od.framesOn = (found) => found.map(([left, top, right, bottom]) => {
+    const one = od.textElement("i", ""), share = (value) => `${100 * value}%`;
+    Object.assign(one.style, {
+      left: share(left), top: share(top), width: share(right - left), height: share(bottom - top) });
+    return one;
+  });
+
   /** The page view in the document pane.
    * `here()` is the index of the page that the text shows; `leave(index, span)` brings the text to a page or passage. */
   od.sheet = (element, { here, leave, told }) => {
     const find = (selector) => element.querySelector(selector), tokens = od.tokens;
     const views = find(".od-views"), box = find(".od-sheet"), paper = find(".od-paper"), image = find(".od-paper img");
     const frames = find(".od-frames"), said = find(".od-sheet-said"), zoom = find("[data-sheet=zoom]");
-    const pictures = new Map(); // index -> { url }
+    const pictures = od.pagePictures(KEPT);
     let isOpen = false, at = 0, span = null, asked = 0;
-    let generation = 0; // raised by another document: what was asked for before is of the one before
 
     const say = (text) => { said.hidden = !text; said.textContent = text; };
     const unit = () => `${tokens.summary.unit[0].toUpperCase()}${tokens.summary.unit.slice(1)}`;
     const name = (index) => `${unit()} ${od.number(tokens.pages.numbers[index])}`;
-
-    const forget = () => {
-      generation += 1;
-      pictures.forEach(({ url }) => URL.revokeObjectURL(url));
-      pictures.clear();
-    };
-
-    /** The picture of a page as { url }, or { why } there is none; null where the document is another one by now. */
-    const picture = async (index) => {
-      const known = pictures.get(index), before = generation;
-      if (known) return known;
-      const response = await tokens.ask("picture", { index });
-      const isPicture = response?.headers.get("content-type").startsWith("image/");
-      const found = isPicture ? await response.blob() : await response?.json();
-      if (before !== generation) return null;
-      // A reason may pass, and is asked for again; the program itself remembers pages that cannot be drawn.
-      if (!isPicture) return found ?? { why: "This page could not be had. Turn to it once more." };
-      const made = { url: URL.createObjectURL(found) };
-      pictures.set(index, made);
-      if (pictures.size > KEPT) {
-        const [oldest, { url }] = pictures.entries().next().value;
-        URL.revokeObjectURL(url);
-        pictures.delete(oldest);
-      }
-      return made;
-    };
 
     const isOn = (index) => span && tokens.pages && span.start < (tokens.pages.starts[index + 1] ?? tokens.summary.num_tokens)
       && span.stop > tokens.pages.starts[index];
@@ -57,7 +78,7 @@
       box.dataset.settled = "false";
       box.dataset.page = tokens.pages.numbers[index];
       if (!pictures.has(index)) say(`${name(index)} is being drawn.`);
-      const made = await picture(index);
+      const made = await pictures.get(index);
       if (!made || mine !== asked || !tokens.pages) return;
       frames.replaceChildren();
       paper.hidden = !made.url;
@@ -75,30 +96,22 @@
     };
 
     const frame = async (index, mine) => {
-      const response = await tokens.ask("passage", { index, from: span.start, to: span.stop });
+      const found = await od.passageFrames(index, span);
       if (mine !== asked) return;
-      const found = (await response?.json())?.frames ?? [];
-      if (mine !== asked) return;
-      frames.replaceChildren(...found.map(([left, top, right, bottom]) => {
-        const one = od.textElement("i", "");
-        const share = (value) => `${(100 * value) / UNITS}%`;
-        Object.assign(one.style, {
-          left: share(left), top: share(top), width: share(right - left), height: share(bottom - top) });
-        return one;
-      }));
+      frames.replaceChildren(...od.framesOn(found));
       if (!found.length) return say("The passage was not found on this picture: see it in the text.");
-      box.scrollTop = (found[0][1] / UNITS) * paper.clientHeight - box.clientHeight / 3;
-      box.scrollLeft = (found[0][0] / UNITS) * paper.clientWidth - box.clientWidth / 4;
+      box.scrollTop = found[0][1] * paper.clientHeight - box.clientHeight / 3;
+      box.scrollLeft = found[0][0] * paper.clientWidth - box.clientWidth / 4;
     };
 
-    const open = (isNow) => {
+    const open = (isNow, index = span ? tokens.pageIndex(span.start) : here()) => {
       if (isNow === isOpen) return;
       isOpen = isNow;
       element.querySelector(".od-reader").dataset.view = isNow ? "page" : "text";
       for (const button of views.querySelectorAll("button")) {
         button.setAttribute("aria-pressed", String((button.dataset.view === "page") === isNow));
       }
-      if (isNow) { at = span ? tokens.pageIndex(span.start) : here(); draw(); } else leave(at, isOn(at) ? span : null);
+      if (isNow) { at = index; draw(); } else leave(at, isOn(at) ? span : null);
     };
 
     const turn = (by) => {
@@ -133,7 +146,7 @@
     });
     tokens.listen((what) => {
       if (what !== "document") return;
-      forget();
+      pictures.forget();
       span = null;
       open(false);
       views.hidden = !tokens.summary?.has_pages;
@@ -144,8 +157,10 @@
       get isOpen() { return isOpen; },
       get at() { return at; },
       turn,
-      /** Shows the page at an index. */
+      /** Shows the page at an index, where it is open. */
       show: (index) => { at = index; draw(); },
+      /** Opens it at the page. */
+      openAt: (index) => { if (isOpen) { at = index; draw(); } else open(true, index); },
       /** Frames this passage wherever it is shown; null: none. */
       mark: (passage) => {
         span = passage;

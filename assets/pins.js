@@ -15,7 +15,7 @@
   /** The token of the first pin; undefined where there is none. */
   od.pinned = () => sources[0]?.start;
 
-  /** Pins in a box over a map; gives `place(pointOf)`, which puts them where `pointOf(token)` says, or hides them. */
+  /** Pins in a box over a map; gives `place(pointOf)`, which puts them where `pointOf(token, source)` says, or hides them. */
   od.pins = (box, changed) => {
     let drawn = null;
     const draw = () => {
@@ -33,7 +33,7 @@
     return (pointOf) => {
       if (drawn !== sources) draw();
       [...box.children].forEach((pin, i) => {
-        const point = pointOf(sources[i].start);
+        const point = pointOf(sources[i].start, sources[i]);
         const at = point ? `${Math.round(point.x)}px ${Math.round(point.y)}px` : "";
         if (pin.dataset.at === at) return; // writing it again would lay out the page
         pin.dataset.at = at;

@@ -219,6 +219,15 @@
       fill();
     };
 
+    /** Shows a page as a picture, with a way back to where one was. */
+    od.showPage = (index) => {
+      const [start, stop] = pageSpan(index);
+      steps.jumps({ start, stop });
+      folder.open = true;
+      od.openPane("document");
+      sheet.openAt(index);
+    };
+
     const goToPage = (number) => {
       if (!tokens.pages || !pages.length) return;
       const { numbers } = tokens.pages;

@@ -10,16 +10,16 @@
     const find = (selector) => element.querySelector(selector);
     const canvas = find(".od-map"), place = find(".od-map-place"), tokens = od.tokens, shape = new od.MapShape();
     const buttons = { "-": find("[data-zoom=out]"), "+": find("[data-zoom=in]"), 0: find("[data-zoom=whole]") };
-    const whole = find(".od-whole");
+    const whole = find(".od-whole"), leaves = find(".od-leaves");
     let chosen = null, frame = 0, telling = 0, field = null, width = 0, height = 0;
 
     const soon = () => { frame ||= requestAnimationFrame(() => { frame = 0; paint(); }); };
     const layers = od.mapLayers(find(".od-layers"), soon);
-    const placePins = od.pins(find(".od-pins"), soon);
+    const placePins = od.pins(find(".od-map ~ .od-pins"), soon), showLeaves = od.leaves(find(".od-leaves"), soon);
     const isReady = () => Boolean(tokens.summary && shape.isReady);
 
     const paint = () => {
-      whole.hidden = !od.isWhole();
+      whole.hidden = showLeaves() || !od.isWhole();
       if (!width) return; // hidden by another tab
       const scale = window.devicePixelRatio || 1, context = canvas.getContext("2d");
       if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
@@ -29,7 +29,8 @@
       context.setTransform(scale, 0, 0, scale, 0, 0);
       context.clearRect(0, 0, width, height);
       if (!isReady()) return placePins(() => null);
-      const isSettled = String(field.paint(context, scale, chosen)); // all that is in view is here and up to date
+      // All that is in view is here and up to date.
+      const isSettled = leaves.hidden ? String(field.paint(context, scale, chosen)) : leaves.dataset.settled;
       if (canvas.dataset.settled !== isSettled) canvas.dataset.settled = isSettled;
       placePins((token) => shape.pointOf(token));
       if (field.isFading()) soon();
@@ -61,7 +62,10 @@
       const [from, to] = pages ? [first, last - 1].map((at) => od.number(pages.numbers[tokens.pageIndex(at)])) : [];
       const named = !pages ? "" : from === to ? ` · ${summary.unit} ${from}` : ` · ${summary.unit}s ${from}–${to}`;
       const each = size === 1 ? "One token a cell" : `${od.number(size)} tokens a cell`;
-      const now = shape.isStrip
+      const now = !leaves.hidden
+        ? od.isWhole() ? whole.textContent
+          : `Page ${od.number(tokens.pageIndex(summary.num_read - 1) + 1)} of ${od.number(summary.num_pages)} read, nothing dropped so far`
+        : shape.isStrip
         ? `${od.number(summary.num_read)} of ${od.number(summary.num_tokens)} tokens read`
         : `${each} · tokens ${od.number(first + 1)}–${od.number(last)} of ${od.number(summary.num_tokens)}${named}`;
       if (now === place.textContent) return;

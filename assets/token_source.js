@@ -154,11 +154,13 @@
     if (old?.revision !== summary.revision) tell("cells");
   };
 
-  /** Whether all of the document was read, and nothing of it dropped. */
-  od.isWhole = () => {
-    const { num_read: read, num_held: held, num_tokens: total } = tokens.summary ?? {};
-    return Boolean(read) && read === total && held >= total && tokens.look.cycle === null && !od.isExpert();
+  /** Whether nothing was dropped of what was read. */
+  od.isKept = () => {
+    const { num_read: read, num_held: held } = tokens.summary ?? {};
+    return Boolean(read) && held >= read && tokens.look.cycle === null && !od.isExpert();
   };
+  /** Whether all of the document was read besides. */
+  od.isWhole = () => od.isKept() && tokens.summary.num_read === tokens.summary.num_tokens;
 
   od.tokens = tokens;
 })();
