@@ -39,8 +39,10 @@
       telling ||= setTimeout(() => { telling = 0; if (isReady()) tell(); }, TELL_MS);
     };
 
-    /** Where a token's cell is in the window. */
+    /** Where a token's cell is in the window, or its page where pages are shown. */
     const pointOnPage = (token) => {
+      const leaf = leaves.hidden ? null : leaves.querySelectorAll(".od-leaf")[tokens.pageIndex(token)]?.getBoundingClientRect();
+      if (leaf) return { x: leaf.left + leaf.width / 2, y: leaf.top + leaf.height / 2, room: leaf.height / 2 };
       const box = canvas.getBoundingClientRect(), point = shape.pointOf(token);
       return point && { x: box.left + point.x, y: box.top + point.y, room: shape.zoom.tall / 2 };
     };
