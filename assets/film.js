@@ -64,7 +64,7 @@
   });
 
   od.film = (element) => {
-    const { tokens } = od, button = element.querySelector("[data-replay=film]"), said = element.querySelector(".od-film-said");
+    const { tokens } = od, button = element.querySelector("[data-map=film]"), said = element.querySelector(".od-film-said");
     let job = null;
 
     const show = () => {

@@ -19,7 +19,7 @@ POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
 ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=40)))
 SERVED = {"reads_at_once": False}
 EBML = b"\x1a\x45\xdf\xa3"
-BUTTON = "[data-replay=film]"
+BUTTON = "[data-map=film]"
 # The length in seconds, the width, and the number of colours in some frames: on a page of its own, for that of the app
 # may play no media.
 SEEN = """async ([data, times]) => {
