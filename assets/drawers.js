@@ -55,4 +55,14 @@
     drawer.setAttribute("aria-labelledby", head.id);
     element.querySelector("[data-drawer-close]").addEventListener("click", od.closeDrawer);
   };
+
+  // Light and dark are the system's, until one of them is chosen.
+  od.colours = (element) => {
+    const list = element.querySelector("select"), system = matchMedia("(prefers-color-scheme: dark)"), KEY = "ondevice-colours";
+    const show = () => document.body.classList.toggle("dark", list.value === "dark" || (!list.value && system.matches));
+    list.value = localStorage.getItem(KEY) ?? "";
+    list.addEventListener("change", () => { localStorage.setItem(KEY, list.value); show(); });
+    system.addEventListener("change", show);
+    if (list.value) show();
+  };
 })();

@@ -112,6 +112,21 @@ def test_forced_colours_leave_buttons_their_edges_and_sliders_to_be_seen(read: V
     assert slider.evaluate("(slider) => getComputedStyle(slider).appearance") == "auto"
 
 
+def test_light_and_dark_are_chosen_and_stay(visit: Visit) -> None:
+    page, is_dark = visit.page, "document.body.classList.contains('dark')"
+    assert not page.evaluate(is_dark)
+    page.click("[data-drawer-button=settings]")
+    page.select_option("#od-colours select", "dark")
+    visit.until(lambda: page.evaluate(is_dark), "it is dark")
+    assert serious_violations(visit) == []
+    visit.reload()
+    visit.until(lambda: page.evaluate(is_dark), "it stays dark")
+    page.emulate_media(color_scheme="dark")
+    page.click("[data-drawer-button=settings]")
+    page.select_option("#od-colours select", "light")
+    visit.until(lambda: not page.evaluate(is_dark), "it is light where the system is dark")
+
+
 def test_what_is_wrong_opens_the_drawer(read: Visit) -> None:
     page = read.page
     page.click("[data-drawer-button=settings]")
