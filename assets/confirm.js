@@ -7,15 +7,15 @@
 
   const name = () => [...document.querySelectorAll(".od-card dd")][0]?.textContent ?? "the document";
   const hasRead = () => ["read", "stopped", "reading", "answering"].includes(document.body.dataset.state);
-  const hasAnswers = () => document.querySelector(".od-answers .od-asked") !== null;
   // For each button: whether anything would be lost, what, and the word for doing it.
   const guards = [
-    ["#od-read", hasRead, () => `Read ${name()} again, from its beginning? What was read and the answers are dropped.`, "Read again"],
-    ["#od-forget", hasRead, () => `Close ${name()}? What was read and the answers are dropped.`, "Close it"],
+    ["#od-read", hasRead, () => `Read ${name()} again, from its beginning? What was read is dropped; conversations stay.`, "Read again"],
+    ["#od-forget", hasRead, () => `Close ${name()}? What was read and its conversations are dropped.`, "Close it"],
+    ["#od-conversations .od-entry-delete", () => true, (button) => `Delete “${button.dataset.title}”? Its questions and answers are dropped.`,
+      "Delete it"],
     [".od-entry-delete", () => true, (button) => `Delete ${button.dataset.title}? Its text, what was read of it and its answers go from this disk.`,
       "Delete for good"],
     [".od-forget-all", () => true, () => "Close all documents, and delete what is kept of them? Saved ones stay.", "Forget for good"],
-    ["#od-chat button[aria-label=Clear]", hasAnswers, () => "Clear the conversation? All questions and answers are dropped.", "Clear it"],
   ];
 
   od.confirm = (element) => {

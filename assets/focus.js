@@ -10,12 +10,13 @@
     ["#od-stop", ["#od-resume", "#od-read", "#od-sample"]],
     ["#od-save", ["#od-save"]],
     ["#od-forget", ["#od-documents input:checked", "#od-sample"]],
+    ["#od-conversations .od-entry-delete", ["#od-conversations summary", QUESTION]],
     [".od-entry-delete", [".od-library > summary", "#od-sample"]],
     [".od-forget-all", [".od-library > summary", "#od-sample"]],
     ["[href^='#answer-go']", ["[href^='#answer-go']", "[href^='#answer-anew']"]],
     ["[href^='#answer-anew']", ["[href^='#answer-anew']"]],
     [".od-rewording [type=submit]", ["[href^='#answer-edit']"]],
-    ["#od-sample, [data-sample], .od-entry .od-source, #od-ask, #od-stop-answer, #od-chat .examples button, #od-chat button[aria-label=Clear], "
+    ["#od-sample, [data-sample], .od-entry .od-open, #od-ask, #od-stop-answer, #od-chat .examples button, "
       + "#od-password button", ["#od-password input", QUESTION]],
   ];
   let awaited = [], placed = null;

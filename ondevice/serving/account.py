@@ -32,5 +32,9 @@ def holdings(session: Session, telemetry: Telemetry) -> Holdings:
 def answer_record(answer: AnswerFinished, held: Holdings, session: Session, asked: Asked) -> dict[str, Any]:
     """The account of an answer without its text and its sources, and what it was written from; JSON."""
     memory = {name: value for name, value in asdict(held).items() if name.endswith(("_bytes", "_tokens"))}
-    drawn = {"seed": session.context.config.seed + asked.attempt, "temperature": asked.generation.temperature}
+    drawn = {
+        "model": session.context.loaded.name,
+        "seed": session.context.config.seed + asked.attempt,
+        "temperature": asked.generation.temperature,
+    }
     return answer.to_dict() | memory | {"ledger": answer.ledger.to_dict()} | drawn

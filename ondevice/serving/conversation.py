@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ondevice import words
-from ondevice.events import AnswerFinished, AnswerToken, Event, TokensRecalled
+from ondevice.events import WITHOUT_MODEL, AnswerFinished, AnswerToken, Event, TokensRecalled
 from ondevice.serving.account import answer_record, holdings
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.question_queue import Asked
@@ -11,13 +11,14 @@ from ondevice.serving.workspace import Workspace
 
 
 class Answer:
-    """One question and its answer, being written as `workspace.writing`.
+    """One question and its answer, being written as `writing` of its conversation.
 
     Where it takes the place of an earlier one, that comes back with all after it if not a word is written.
     """
 
     def __init__(self, workspace: Workspace, asked: Asked) -> None:
-        self._workspace, self._asked = workspace, asked
+        self._workspace, self._asked, self._conversation = workspace, asked, workspace.conversation_of(asked)
+        self._exchanges = self._conversation.exchanges
         self._text, self._ids = "", list(asked.begun)
         if asked.begun and workspace.session is not None:
             stream = workspace.session.context.loaded.tokenizer.stream_decoder()
@@ -25,8 +26,8 @@ class Answer:
         self._first_seconds = self._last_seconds = 0.0
         self._recalled: TokensRecalled | None = None
         self._is_finished = False
-        self._replaced = [] if asked.at is None or asked.keeps_others else workspace.exchanges[asked.at :]
-        del workspace.exchanges[len(workspace.exchanges) - len(self._replaced) :]
+        self._replaced = [] if asked.at is None or asked.keeps_others else self._exchanges[asked.at :]
+        del self._exchanges[len(self._exchanges) - len(self._replaced) :]
         self._show()
 
     def apply(self, event: Event) -> None:
@@ -56,8 +57,8 @@ class Answer:
         session = self._workspace.session
         num_tokens = len(self._ids) - len(self._asked.begun)
         if not num_tokens or session is None or self._asked.keeps_others:
-            self._workspace.writing = None
-            self._workspace.exchanges += self._replaced
+            self._conversation.writing = None
+            self._exchanges += self._replaced
             return
         first, last = self._first_seconds, self._last_seconds
         cut_off = AnswerFinished(
@@ -77,15 +78,17 @@ class Answer:
         self._finish(cut_off)
 
     def _show(self) -> None:
-        self._workspace.writing = self._asked.question, self._text
+        self._conversation.writing = self._asked.question, self._text
 
     def _finish(self, answer: AnswerFinished) -> None:
         workspace, session = self._workspace, self._workspace.session
         assert session is not None, "an answer comes from a pot"
         self._is_finished = True
-        held = holdings(session, workspace.telemetry)
+        held, model = holdings(session, workspace.telemetry), session.context.loaded.name
         earlier = self._asked.instead_of
         line, rows = words.account(answer, held), words.account_rows(answer, held)
+        if answer.stop_reason not in WITHOUT_MODEL:
+            line, rows = f"{line} · Model: {model}", [*rows, ("Model", model)]
         if earlier is not None:
             compared = words.compared(earlier.text, earlier.sources, answer.text, held.unit)
             line, rows = f"{compared} {line}", [("First answer", compared), *rows]
@@ -102,8 +105,8 @@ class Answer:
             words.summary(answer, is_again=earlier is not None),
             tuple(rows),
         )
-        workspace.writing = None  # only now: another page may look at any time
+        self._conversation.writing = None  # only now: another page may look at any time
         if not self._asked.keeps_others or self._asked.at is None:
-            workspace.exchanges.append(answered)
+            self._exchanges.append(answered)
         elif answer.stop_reason != "cancelled":
-            workspace.exchanges[self._asked.at] = answered
+            self._exchanges[self._asked.at] = answered

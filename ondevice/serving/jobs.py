@@ -23,7 +23,7 @@ from ondevice.scan.account import report
 from ondevice.scan.scan import ChunkScanned, Scan
 from ondevice.serving import job_events
 from ondevice.serving.conversation import Answer
-from ondevice.serving.exchanges import turns
+from ondevice.serving.exchanges import Exchange, turns
 from ondevice.serving.failure import problem_text
 from ondevice.serving.forecast import ReadingSpeeds, ends_soon
 from ondevice.serving.job_events import JobEvent, Waiting
@@ -141,7 +141,7 @@ class Jobs:
         return self._in_turn(workspace, Phase.SCANNING, _scan(self.engine, workspace, question))
 
     def save(self, workspace: Workspace) -> Job:
-        """Keep the document in the library, with its pot and the conversation."""
+        """Keep the document in the library, with its pot and the conversations."""
 
         def steps() -> Job:
             session = session_of(workspace)
@@ -188,13 +188,8 @@ class Jobs:
 
         return self._in_turn(workspace, Phase.REOPENING, steps())
 
-    def clear_conversation(self, workspace: Workspace) -> None:
-        """Drop the questions and answers; the pot has never held them."""
-        workspace.exchanges.clear()
-        self.keeping.note(workspace)
-
     def close(self, visitor: Visitor, workspace: Workspace) -> None:
-        """Drop a document with its pot and the conversation, whatever runs on it."""
+        """Drop a document with its pot and the conversations, whatever runs on it."""
         visitor.close(workspace)
         self.keeping.forget(workspace)
         free_device_memory()
@@ -247,7 +242,6 @@ class Jobs:
     def _read(self, workspace: Workspace, session: Session, *steps: Iterator[Event]) -> Job:
         """Follow the steps of a reading; questions that are asked meanwhile are answered between two of its events."""
         workspace.asked.open()
-        early = list[Asked]()
         try:
             for events in steps:
                 for event in _followed(workspace, session, events):
@@ -256,15 +250,17 @@ class Jobs:
                     if self.engine.lane.let_through():  # questions about other documents were answered
                         session.clock.restart()
                     if session.context.spans:
-                        early += yield from self._answer_asked(workspace, session)
+                        yield from self._answer_asked(workspace, session)
                     if session.context.num_read:
                         yield from _report_problem(workspace, self.keeping.keep_if_due(workspace))
                     if workspace.pause.is_set():
                         workspace.request_stop()
                 if session.context.spans:
-                    early += yield from self._answer_asked(workspace, session)
+                    yield from self._answer_asked(workspace, session)
             if not session.context.spans:
-                yield from self._answer_again(workspace, session, early)
+                for conversation in list(workspace.conversations):
+                    asked = [one for one in workspace.asked.early if workspace.conversation_of(one) is conversation]
+                    yield from self._answer_again(workspace, session, asked, conversation.exchanges)
             while not workspace.stop.is_set() and not workspace.asked.close_if_empty():
                 yield from self._answer_asked(workspace, session, is_read=True)
         finally:
@@ -272,13 +268,15 @@ class Jobs:
             workspace.note_rest()
         yield from _report_problem(workspace, self.keeping.keep(workspace))
 
-    def _answer_again(self, workspace: Workspace, session: Session, early: Sequence[Asked]) -> Job:
+    def _answer_again(
+        self, workspace: Workspace, session: Session, early: Sequence[Asked], exchanges: Sequence[Exchange]
+    ) -> Job:
         """Answer from all of the document what was answered before it was read, if that is not done the same way."""
-        first = len(workspace.exchanges) - len(early)
-        given = workspace.exchanges[max(first, 0) :]
+        first = len(exchanges) - len(early)
+        given = exchanges[max(first, 0) :]
         is_there = [one.question for one in given] == [one.question.strip() for one in early]
         if not is_there or any(one.record.get("stop_reason") == "cancelled" for one in given):
-            return  # the conversation was cleared, or an answer was stopped: nobody waits for it
+            return  # an answer was taken back, or was stopped: nobody waits for it
         is_same = [
             session.searches(one.question, one.generation) and not before.text.startswith(NOT_YET)
             for one, before in zip(early, given, strict=True)
@@ -291,25 +289,24 @@ class Jobs:
                 again = replace(asked, at=at, keeps_others=True, begun=(), instead_of=other)
                 yield from self._answer_within(workspace, session, again)
 
-    def _answer_asked(
-        self, workspace: Workspace, session: Session, *, is_read: bool = False
-    ) -> Generator[JobEvent, None, tuple[Asked, ...]]:
+    def _answer_asked(self, workspace: Workspace, session: Session, *, is_read: bool = False) -> Job:
         """Answer the queued question between two chunks: at once where a search of the text does.
 
         One for the pot waits for the first chunk. Asked before reading began it waits for the end (`is_read`), if that
-        is near. Returns the question, where it was answered.
+        is near.
         """
         waiting = workspace.asked.waiting
         if waiting is None or not session.context.is_open:
-            return ()
+            return
         waits = not session.context.num_read or (waiting.is_early and ends_soon(workspace.telemetry))
         if waits and not is_read and not session.searches(waiting.question, waiting.generation):
-            return ()
+            return
         asked = None if workspace.stop.is_set() else workspace.asked.take()
         if asked is None:
-            return ()
+            return
+        if not is_read:
+            workspace.asked.early.append(asked)
         yield from self._answer_within(workspace, session, asked)
-        return (asked,)
 
     def _answer_within(self, workspace: Workspace, session: Session, asked: Asked) -> Job:
         """Answer a question in the course of a reading, which a failure does not end."""
@@ -324,7 +321,7 @@ class Jobs:
 
     def _answer(self, workspace: Workspace, asked: Asked, session: Session | None = None) -> Job:
         session = session or session_of(workspace)
-        history = turns(workspace.exchanges[: asked.at]) if asked.remembers else asked.history
+        history = turns(workspace.conversation_of(asked).exchanges[: asked.at]) if asked.remembers else asked.history
         answer, began, gives_way = Answer(workspace, asked), time.monotonic(), False
         events = session.ask(asked.question, asked.generation, history, begun=asked.begun, attempt=asked.attempt)
         workspace.asked.under_way = asked.question

@@ -1,4 +1,4 @@
-"""The open documents of the screen, kept on disk: after a restart they are there again, pot, cursor and conversation.
+"""The open documents of the screen, kept on disk: after a restart they are there again, pot, cursor and conversations.
 
 Two files a document, and a copy of a PDF that is not too large, in a folder that only this user may read: the reading,
 rewritten while it goes on, and beside it what is said of it, with the hash of the visitor's id: nobody gets it who
@@ -54,7 +54,7 @@ class Kept:
         pot_bytes, tier_bytes: memory once it is open.
         entry_id: where in the library it has been saved; "" where it has not.
         kept: when, ISO 8601, UTC.
-        record: the conversation, and the numbers of the reading.
+        record: the conversations, and the numbers of the reading.
     """
 
     id: str
@@ -152,7 +152,7 @@ class Keeping:
         return going is not None and going.is_written
 
     def note(self, workspace: Workspace) -> None:
-        """Keep how the conversation stands now; the pot is as it was."""
+        """Keep how the conversations stand now; the pot is as it was."""
         going, session = self._going.get(workspace.id), workspace.session
         if going is not None and self.has(workspace) and session is not None:
             with suppress(OSError, PotError), self._alone(workspace.id):

@@ -152,7 +152,8 @@ class Models:
         if not number:
             return ""
         which = "The open document is" if number == 1 else f"The {number} open documents are"
-        return f"{which} read again with it, and what was asked so far is dropped. Saved documents stay."
+        together = " What was asked of several together is dropped." if any(map(_is_asked, visitor.collections)) else ""
+        return f"{which} read again with it; conversations stay.{together}"
 
     def require_free(self, visitor: Visitor) -> None:
         """Refuse to change the model at work, or while others have a document open; raises ConfigError, with who."""
@@ -201,6 +202,10 @@ class Models:
                 workspace.release()
 
 
+def _is_asked(workspace: Workspace) -> bool:
+    return bool(workspace.listed)
+
+
 def _named(name: object) -> CatalogueModel:
     row = find(name) if isinstance(name, str) else None
     if row is None:
@@ -218,3 +223,5 @@ def _tokenize(workspace: Workspace, encode: Callable[..., Any]) -> None:
     file, workspace.page_file = workspace.page_file, None  # it is the same document, whose pages can still be shown
     workspace.accept(tokens)
     workspace.page_file = file
+    for conversation in workspace.conversations:
+        conversation.retell(tokens)

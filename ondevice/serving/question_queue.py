@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ondevice.config import GenerationConfig
 from ondevice.decode.prompt import Turn
+from ondevice.serving.conversations import Conversation
 from ondevice.serving.exchanges import Exchange
 
 
@@ -15,6 +16,7 @@ class Asked:
     """A question, how it is to be answered, and whether it may refer to those before it.
 
     Attributes:
+        conversation: the one in which it was asked; None: the one that is shown.
         history: what it may refer to instead, if that is known elsewhere.
         is_early: it was asked before anything was read.
         instead_of: the answer from before all was read, which this one confirms or replaces; None: there is none.
@@ -27,6 +29,7 @@ class Asked:
     question: str
     generation: GenerationConfig
     remembers: bool
+    conversation: Conversation | None = None
     history: tuple[Turn, ...] = ()
     is_early: bool = False
     instead_of: Exchange | None = None
@@ -47,17 +50,24 @@ class QuestionQueue:
         waiting: the question that waits.
         is_open: whether a reading takes the question out between two of its steps.
         under_way: the question that is being answered; "": none. The same one again is a second click, and left out.
+        early: questions that the last reading took out before its end; they are answered again then.
     """
 
     is_open: bool = False
     under_way: str = ""
     waiting: Asked | None = None
+    early: list[Asked] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def is_busy(self) -> bool:
+        """True if a question waits, or is being answered."""
+        return bool(self.under_way) or self.waiting is not None
 
     def open(self) -> None:
         """A reading begins, which takes questions out."""
         with self._lock:
-            self.is_open = True
+            self.is_open, self.early = True, []
 
     def put(self, asked: Asked) -> bool:
         """Leave a question; False where another one waits, or the same one is being answered."""

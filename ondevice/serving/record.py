@@ -1,14 +1,13 @@
-"""Records of workspaces in the library, beside the pots: the conversation, and the numbers of the reading.
+"""Records of workspaces in the library, beside the pots: the conversations, and the numbers of the reading.
 
 It comes back from a file, so that everything is checked before it gets onto the screen.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
-from ondevice.serving.exchanges import Exchange
+from ondevice.serving.conversations import Conversation
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Session
 from ondevice.telemetry.retention_history import history_of
@@ -19,7 +18,8 @@ def record_of(workspace: Workspace) -> dict[str, Any]:
     """Everything of a workspace that is neither in the pot nor in the document, as JSON."""
     telemetry = workspace.telemetry
     return {
-        "exchanges": [asdict(exchange) for exchange in workspace.exchanges],
+        "conversations": [one.to_dict() for one in workspace.conversations if one.exchanges],
+        "current": workspace.conversation.id,
         "stage_seconds": telemetry.stage_seconds,
         "fill": workspace.fill,
         "replay": {} if workspace.view is None else workspace.view.replay(),
@@ -33,7 +33,7 @@ def restore_workspace(workspace: Workspace, session: Session, record: dict[str, 
     (file, workspace.page_file), scan = (workspace.page_file, None), workspace.scan
     workspace.accept(tokens)
     workspace.page_file, workspace.scan, workspace.session = file, scan, session
-    workspace.exchanges.extend(filter(None, map(Exchange.of, _list(record, "exchanges"))))
+    _restore_conversations(workspace, record)
     fill = [(int(read), int(slots)) for read, slots in _pairs(_list(record, "fill"))]
     workspace.fill.extend(fill)
     telemetry = workspace.telemetry
@@ -48,6 +48,16 @@ def restore_workspace(workspace: Workspace, session: Session, record: dict[str, 
     if workspace.view is not None:
         workspace.view.history = history_of(record.get("replay"), tokens.num_tokens, session.context.num_cycles)
     workspace.note_rest()
+
+
+def _restore_conversations(workspace: Workspace, record: dict[str, Any]) -> None:
+    """Take up conversations beside those of the workspace; an older file has the exchanges of a single one."""
+    saved = _list(record, "conversations") or [Conversation().to_dict() | {"exchanges": record.get("exchanges")}]
+    known = {one.id for one in workspace.listed}
+    found = [one for one in map(Conversation.of, saved) if one is not None and one.exchanges and one.id not in known]
+    workspace.conversations += found
+    if found and not (workspace.exchanges or workspace.asked.is_busy):  # else a question is on its way to its answer
+        workspace.conversation = next((one for one in found if one.id == record.get("current")), found[0])
 
 
 def _list(record: dict[str, Any], name: str) -> list[Any]:

@@ -45,7 +45,9 @@ def members(jobs: Jobs, visitor: Visitor) -> list[Member]:
 
 
 def gather(jobs: Jobs, visitor: Visitor, chosen: Sequence[str] | None = None) -> Workspace:
-    """The workspace of the chosen documents; what was asked stays where others only join them.
+    """The workspace of the chosen documents.
+
+    Its conversations stay. If others do not only join those of before, a new one begins, and earlier ones lose sources.
 
     Args:
         chosen: ids of `members`; None: those of the last time that are still there, and all that were opened since.
@@ -69,11 +71,13 @@ def gather(jobs: Jobs, visitor: Visitor, chosen: Sequence[str] | None = None) ->
     if not workspace.claim():
         raise PotError("They are being asked", fix="Wait for the answer, or stop it.")
     try:
-        exchanges, last = list(workspace.exchanges), visitor.together
+        last = visitor.together
         lay_together(jobs, workspace, [there[one] for one in ids])
         visitor.together = ids
-        if ids[: len(last)] == last:  # their tokens are where they were: what was said of them is still right
-            workspace.exchanges = exchanges
+        if ids[: len(last)] != last:  # their tokens are elsewhere now, or gone
+            for conversation in workspace.conversations:
+                conversation.drop_sources()
+            workspace.begin_conversation()
     finally:
         workspace.release()
     return workspace

@@ -1,4 +1,4 @@
-"""One open document, its pot, the conversation, and what is going on with them now. State only."""
+"""One open document, its pot, the conversations about it, and what is going on with them now. State only."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from ondevice.documents import Document
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import Event, PagesExtracted, PotDistilled, TokensRead
 from ondevice.scan.scan import Scan
+from ondevice.serving.conversations import Conversation
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.page_file import PageFile
-from ondevice.serving.question_queue import QuestionQueue
+from ondevice.serving.question_queue import Asked, QuestionQueue
 from ondevice.serving.token_view import TokenView
 from ondevice.serving.uploads import Upload
 from ondevice.session.engine import Session
@@ -58,8 +59,8 @@ class Workspace:
         read_with: the settings as they were chosen for it; None if that is not known.
         telemetry: the numbers of that session.
         fill: used slots after each step, (tokens read, slots), for the chart.
-        exchanges: the conversation.
-        writing: the question whose answer is being written, and the answer so far; None at rest.
+        conversations: those about the document, the newest first; at least one, which may be empty.
+        conversation: the one that is shown.
         scan: the last scan of the document, or the one that runs; None where there was none.
         asked: the question that waits, with how to answer it.
         address: of the content that was read, see `content_address`; "" where it is not known.
@@ -95,8 +96,8 @@ class Workspace:
     address: str = ""
     entry_id: str = ""
     forecast: float | None = None
-    exchanges: list[Exchange] = field(default_factory=list)
-    writing: tuple[str, str] | None = None
+    conversations: list[Conversation] = field(default_factory=lambda: [Conversation()])
+    conversation: Conversation = field(init=False)
     scan: Scan | None = None
     asked: QuestionQueue = field(default_factory=QuestionQueue)
     problem: str = ""
@@ -113,6 +114,40 @@ class Workspace:
 
     def __post_init__(self) -> None:
         self.idle.set()
+        self.conversation = self.conversations[0]
+
+    @property
+    def exchanges(self) -> list[Exchange]:
+        """Questions and answers of the conversation that is shown."""
+        return self.conversation.exchanges
+
+    @property
+    def shown(self) -> str:
+        """The document with the conversation that is shown, as a page says with each click what it shows."""
+        return f"{self.id}/{self.conversation.id}"
+
+    def conversation_of(self, asked: Asked) -> Conversation:
+        """The conversation to which a question belongs."""
+        return asked.conversation or self.conversation
+
+    @property
+    def listed(self) -> list[Conversation]:
+        """Conversations that hold a question, the newest first."""
+        waiting = self.asked.waiting
+        in_line = self.conversation_of(waiting) if waiting is not None else None
+        return [one for one in self.conversations if one.exchanges or one.writing is not None or one is in_line]
+
+    def begin_conversation(self) -> None:
+        """Show a new conversation, if the one that is shown is not empty."""
+        if self.exchanges or self.asked.is_busy:
+            self.conversation = Conversation()
+            self.conversations.insert(0, self.conversation)
+
+    def drop_conversation(self, conversation: Conversation) -> None:
+        """Drop a conversation; if it was shown, the newest one is shown then."""
+        self.conversations = [one for one in self.conversations if one is not conversation] or [Conversation()]
+        if self.conversation is conversation:
+            self.conversation = self.conversations[0]
 
     @property
     def document(self) -> Document | None:
@@ -277,20 +312,19 @@ class Workspace:
         return self.idle.wait(timeout)
 
     def accept(self, tokens: DocumentTokens) -> None:
-        """Take a new document, tokenised to its end, in place of the old one, whose pot is freed."""
+        """Take a new document, tokenised to its end, in place of the old one with its pot; conversations stay."""
         self.forget()
         self.tokens, self.view = tokens, TokenView(tokens)
 
     def drop_pot(self) -> None:
-        """Free the pot, with the conversation that was had over it."""
+        """Free the pot."""
         self.session, self.telemetry, self.forecast = None, Telemetry(), None
         self.entry_id, self.address, self.read_with, self.unkept = "", "", None, ""
         self.view = TokenView(self.view.tokens, self.view.document) if self.view is not None else None
         self.fill.clear()
-        self.exchanges.clear()
 
     def forget(self) -> None:
-        """Drop the document, the pot and the conversation."""
+        """Drop the document and the pot."""
         self.drop_pot()
         self.keep_locked(None)
         self.keep_pages(None)

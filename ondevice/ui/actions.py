@@ -7,6 +7,7 @@ an action with a sentence on the screen, or with NotBegun, and nothing that was 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -22,7 +23,6 @@ from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.ui import render
-from ondevice.ui.chat import conversation
 from ondevice.ui.documents_list import TOGETHER
 from ondevice.ui.form import Form
 from ondevice.ui.progress import progress
@@ -33,7 +33,7 @@ SAMPLE = "lighthouse.md"
 
 
 class Actions:
-    """The actions of the screen. `shown` is the id of the document that the page shows, as the page says.
+    """The actions of the screen. `shown` is `Workspace.shown` of what the page shows, as the page says, or an id alone.
 
     Args:
         runner: how actions run.
@@ -139,7 +139,7 @@ class Actions:
         return self._runner.page(visitor)
 
     def forget(self, visitor_id: object, shown: object = None) -> Patch:
-        """Close the document: drop it with its pot and the conversation."""
+        """Close the document: drop it with its pot and the conversations."""
         visitor, workspace = self._runner.on_shown(visitor_id, shown)
         self._jobs.close(visitor, workspace)
         regather(self._jobs, visitor)
@@ -166,7 +166,7 @@ class Actions:
         visitor.close(workspace)
         visitor.look_at(before)
         if asked is not None and visitor.current.is_unused:
-            visitor.current.asked.put(asked)  # it waits for the next document
+            visitor.current.asked.put(replace(asked, conversation=None))  # it waits for the next document
         yield self._runner.page(visitor)
         return [problem] if problem else []
 
@@ -231,7 +231,7 @@ class Actions:
     def read_asked(self, visitor_id: object, form: Form, shown: object = None) -> Iterator[Patch]:
         """Read the document that is shown, where a question waits for that: it comes before those of no question."""
         visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.find(shown) or visitor.current
+        workspace = self._runner.find(visitor, shown) or visitor.current
         if workspace.asked.waiting is not None:
             with self._runner.asking(visitor):
                 config = form.engine_config(self._jobs.engine.config)
@@ -273,13 +273,6 @@ class Actions:
         """Ask one of the questions that are offered, as the page names it."""
         text = example.get("text") if isinstance(example, dict) else None
         yield from self.ask(visitor_id, str(text or ""), form, shown)
-
-    def clear_conversation(self, visitor_id: object, shown: object = None) -> Patch:
-        """Drop the questions and answers; the pot has never held them."""
-        _, workspace = self._runner.on_shown(visitor_id, shown)
-        if workspace.idle.is_set():  # else an answer may be growing at its end
-            self._jobs.clear_conversation(workspace)
-        return {"chat": conversation(workspace), **render.conversation_tools(workspace)}
 
     def export(self, visitor_id: object, shown: object = None, *, kind: str) -> Patch:
         """The conversation as a file that the browser makes by itself: `kind` is `md` or `json`."""

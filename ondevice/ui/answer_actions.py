@@ -14,7 +14,7 @@ from ondevice.ui.render import Patch
 from ondevice.ui.running import NotBegun, Runner
 
 _DRAWN = 0.7  # temperature of an answer that is written again, where the form has 0: the same would come of it
-_BUSY = "An answer is being written, or a question waits: let it end, or stop it."
+BUSY = "An answer is being written, or a question waits: let it end, or stop it."
 
 
 class AnswerActions:
@@ -59,8 +59,8 @@ class AnswerActions:
         exchanges = workspace.exchanges
         if not isinstance(at, int) or not 0 <= at < len(exchanges) or exchanges[at].question != question:
             raise NotBegun(self._runner.not_shown(visitor))
-        if workspace.asked.under_way or workspace.asked.waiting is not None:
-            raise NotBegun({"toast": _BUSY})
+        if workspace.asked.is_busy:
+            raise NotBegun({"toast": BUSY})
         with self._runner.asking(visitor):
             generation = form.generation(self._jobs.engine.config.generation)
         exchange = exchanges[at]

@@ -12,6 +12,7 @@ from ondevice.serving.models import Models
 from ondevice.serving.uploads import Uploads
 from ondevice.ui.actions import Actions
 from ondevice.ui.answer_actions import AnswerActions
+from ondevice.ui.conversation_actions import ConversationActions
 from ondevice.ui.layout import build_screen
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.model_actions import ModelActions
@@ -66,7 +67,7 @@ def build_app(jobs: Jobs, uploads: Uploads, *, reads_at_once: bool = True) -> gr
     runner = Runner(jobs, models)
     with Blocks(title="ondevice", analytics_enabled=False, fill_width=True) as demo:
         screen = build_screen(jobs.engine, jobs.keeping.secret())
-        actions = Actions(runner, uploads), AnswerActions(runner), LibraryActions(runner)
+        actions = Actions(runner, uploads), AnswerActions(runner), ConversationActions(runner), LibraryActions(runner)
         others = ModelActions(runner, models), ScanActions(runner)
         wire(demo, screen, *actions, *others, reads_at_once=reads_at_once)
     demo.queue(max_size=8, api_open=False, default_concurrency_limit=1)

@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from ondevice import words
+from ondevice.serving.conversations import Conversation
 from ondevice.serving.exchanges import SHOWN, Exchange, one_line
 from ondevice.serving.workspace import Workspace
 from ondevice.ui.composer import waits_for
@@ -21,7 +22,9 @@ _MARKDOWN = re.compile(r"([!-/:-@\[-`{-~])")  # all that may mean something
 
 def conversation(workspace: Workspace) -> Messages:
     """Questions and answers, with the one that is being written and the one that waits, and what it waits for."""
-    waiting, writing = workspace.asked.waiting, workspace.writing
+    waiting, writing = workspace.asked.waiting, workspace.conversation.writing
+    if waiting is not None and workspace.conversation_of(waiting) is not workspace.conversation:
+        waiting = None
     shown, last = Messages(), len(workspace.exchanges) - 1
     for at, exchange in enumerate(workspace.exchanges if waiting is None else workspace.exchanges[: waiting.at]):
         shown += [_asked(exchange.question), _said(_answer(workspace, exchange)), _account(workspace, exchange)]
@@ -33,6 +36,18 @@ def conversation(workspace: Workspace) -> Messages:
     if waiting is not None:
         shown += [_asked(waiting.question), _said(f"*{waits_for(workspace, waiting)}*")]
     return shown
+
+
+def conversations_list(workspace: Workspace) -> dict[str, Any]:
+    """Value of the list of conversations about a document, which is there once one of them holds a question."""
+
+    def entry(one: Conversation) -> dict[str, Any]:
+        line = words.plural(len(one.exchanges), "question") + (", being answered" if one.writing is not None else "")
+        return {"id": one.id, "title": one.title, "line": line, "is_current": one is workspace.conversation}
+
+    entries = list(map(entry, workspace.listed))
+    head = f"Conversations ({words.count(len(entries))})"
+    return {"head": head, "title": workspace.conversation.title, "entries": entries}
 
 
 def _asked(text: str) -> dict[str, Any]:
@@ -84,6 +99,8 @@ def _what_follows(workspace: Workspace, exchange: Exchange) -> str:
         return ""
     if not workspace.is_reading:
         return "Resume reading for a better one."
+    if all(one.question.strip() != exchange.question for one in workspace.asked.early):  # it is of an earlier reading
+        return ""
     return "A better one follows" + (f" in about {words.forecast(left)}." if left else ".")
 
 

@@ -61,7 +61,7 @@ def documents_list(visitor: Visitor, members: Sequence[Member], free_bytes: int)
         "documents": gr.update(choices=choices, value=current, visible=is_shown),
         "members": gr.update(choices=ticks, value=visitor.together, visible=is_together),
         "memory": {"text": text},
-        "shown": visitor.current.id,
+        "shown": visitor.current.shown,
     }
 
 
@@ -77,7 +77,7 @@ def saved_list(visitor: Visitor, jobs: Jobs) -> dict[str, Any]:
         about.append(f"Saved documents stay in {jobs.library.folder}; ⋯ renames or deletes one that is closed.")
     if number:
         kept, them = words.plural(number, "open document"), "it" if number == 1 else "them"
-        kept = f"{kept} {'is' if number == 1 else 'are'} kept for the next start, with the conversation"
+        kept = f"{kept} {'is' if number == 1 else 'are'} kept for the next start, with the conversations"
         about.append(f"{kept}, in {jobs.keeping.folder}; closing {them} deletes that.")
     head = f"Library ({words.count(len(listed))})" if listed else "Library"
     told = {"head": head, "about": " ".join(about), "is_kept": bool(number), "is_open": not visitor.documents}

@@ -122,6 +122,8 @@ def _reading_parts() -> dict[str, Any]:
 
 def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
     parts: dict[str, Any] = {}
+    listed = "open_entry", "rename_entry", "delete_entry", "begin_conversation", "find_conversations"
+    parts["conversations"] = panel("conversations", events=listed)
     parts["chat"] = gr.Chatbot(
         label="Questions and answers",
         show_label=False,

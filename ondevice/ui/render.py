@@ -18,7 +18,7 @@ from ondevice.events import PageNote
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.serving.exchanges import sources_panel
 from ondevice.serving.workspace import Phase, Workspace
-from ondevice.ui.chat import conversation
+from ondevice.ui.chat import conversation, conversations_list
 from ondevice.ui.composer import examples, invitation, is_unread
 from ondevice.ui.form import CONTROLS, element_id
 from ondevice.ui.progress import numbers, progress, stage_times
@@ -80,11 +80,12 @@ def _at_work(workspace: Workspace) -> Patch:
 
 
 def conversation_tools(workspace: Workspace) -> Patch:
-    """The sources of the answers, and the buttons that save the conversation."""
+    """The sources of the answers, the buttons that save the conversation, and the list of all."""
     button = gr.update(interactive=bool(workspace.exchanges))
     document = workspace.document
     kind = "" if document is None else document.kind
     return {
+        "conversations": conversations_list(workspace),
         "sources": sources_panel(workspace.exchanges, workspace.heading, kind),
         "scan": scan_panel(workspace),  # a question that was asked may be one for a scan
         "export_markdown": button,

@@ -41,8 +41,8 @@ _AWAY = (
     "they are opened."
 )
 _NOT_SHOWN = (
-    "Nothing was done: what you saw was closed, or another document was chosen meanwhile, maybe on another page. "
-    "Look at what is shown now, then try again."
+    "Nothing was done: what you saw was closed, or another document or conversation was chosen meanwhile, maybe on "
+    "another page. Look at what is shown now, then try again."
 )
 
 
@@ -82,7 +82,7 @@ class Runner:
         return visitor
 
     def on_shown(self, visitor_id: object, shown: object, *, is_open: bool = False) -> tuple[Visitor, Workspace]:
-        """The visitor of this id and its document that is shown, if a page that shows the document `shown` means that.
+        """The visitor of this id and its document that is shown, if a page that shows `shown` means that.
 
         What is shown belongs to the browser, and a page may be older than another one. A page that says nothing
         means what is shown.
@@ -92,17 +92,25 @@ class Runner:
         """
         visitor = self.visitor(visitor_id)
         workspace, is_lost = visitor.current, visitor.current.problem in (_EXPIRED, _AWAY)
-        if is_lost or (shown and workspace.id != shown) or (is_open and workspace.document is None):
+        if (
+            is_lost
+            or (shown and shown not in (workspace.id, workspace.shown))
+            or (is_open and workspace.document is None)
+        ):
             raise NotBegun(self.not_shown(visitor))
         return visitor, workspace
 
     def on_any(self, visitor_id: object, shown: object) -> tuple[Visitor, Workspace]:
         """The same for what may be done to any document of the visitor; raises NotBegun where `shown` is closed."""
         visitor = self.visitor(visitor_id)
-        workspace = visitor.find(shown) if shown else visitor.current
+        workspace = self.find(visitor, shown) if shown else visitor.current
         if workspace is None:
             raise NotBegun(self.not_shown(visitor))
         return visitor, workspace
+
+    def find(self, visitor: Visitor, shown: object) -> Workspace | None:
+        """The document that a page shows, whichever of its conversations; None where it is closed."""
+        return visitor.find(str(shown).partition("/")[0])
 
     def not_shown(self, visitor: Visitor) -> Patch:
         """The page as it is now, for one that meant something else: nothing was done."""
@@ -179,7 +187,11 @@ class Runner:
         return True
 
     def ask(self, visitor: Visitor, workspace: Workspace, asked: Asked) -> Generator[Patch, None, None]:
-        """Answer a question now, or let it wait for what it needs; where another one waits, nothing is done."""
+        """Answer a question now, or let it wait for what it needs; where another one waits, nothing is done.
+
+        Its answer belongs to the conversation that is shown now, whichever is shown when it comes.
+        """
+        asked = replace(asked, conversation=workspace.conversation)
         if workspace.can_answer and not workspace.asked.under_way:
             workspace.asked.under_way = asked.question  # before anything else: a second click finds it
             if workspace.claim():
@@ -204,9 +216,10 @@ class Runner:
     def _answer(self, visitor: Visitor, workspace: Workspace, asked: Asked) -> Generator[Patch, None, None]:
         """Answer a question in a workspace that was claimed; without an answer it goes back into its field."""
         workspace.asked.under_way = asked.question
-        last = workspace.exchanges[-1:]
+        exchanges = workspace.conversation_of(asked).exchanges
+        last = exchanges[-1:]
         for patch in self._go(visitor, workspace, self.jobs.ask(workspace, asked), asked):
-            is_lost = asked.at is None and workspace.idle.is_set() and workspace.exchanges[-1:] == last
+            is_lost = asked.at is None and workspace.idle.is_set() and exchanges[-1:] == last
             is_here = visitor.current is workspace
             yield render.with_question(patch, asked.question) if is_lost and is_here else patch
         workspace.asked.under_way = ""

@@ -19,6 +19,7 @@ import gradio as gr
 
 from ondevice.ui.actions import Actions
 from ondevice.ui.answer_actions import AnswerActions
+from ondevice.ui.conversation_actions import ConversationActions
 from ondevice.ui.form import CONVERSATION, SIZES, Form, matching_size, shows
 from ondevice.ui.layout import Screen
 from ondevice.ui.library_actions import LibraryActions
@@ -42,6 +43,7 @@ def wire(
     screen: Screen,
     actions: Actions,
     answers: AnswerActions,
+    conversations: ConversationActions,
     library: LibraryActions,
     models: ModelActions,
     scan: ScanActions,
@@ -76,7 +78,6 @@ def wire(
     show(parts["stop_answer"].click, actions.stop_answer)
     show(parts["pause"].click, actions.pause)
     run(parts["stop"].click, actions.stop, **QUICK_LANE)
-    show(parts["chat"].clear, actions.clear_conversation)
     show(parts["export_markdown"].click, partial(actions.export, kind="md"))
     show(parts["export_json"].click, partial(actions.export, kind="json"))
     read_with = [field.change for path, field in screen.form.items() if path not in CONVERSATION]
@@ -86,6 +87,13 @@ def wire(
     run(parts["sources"].go_on, answers.go_on, data=["at", "question"])
     run(parts["sources"].anew, answers.anew, data=["at", "question"])
     run(parts["sources"].reword, answers.reword, data=["at", "question", "words"])
+
+    listed = parts["conversations"]
+    show(listed.begin_conversation, conversations.begin)
+    show(listed.open_entry, conversations.open, data=["id"])
+    show(listed.rename_entry, conversations.rename, data=["id", "title"])
+    show(listed.delete_entry, conversations.delete, data=["id"])
+    show(listed.find_conversations, conversations.find, data=["words"], outputs=listed, trigger_mode="always_last")
 
     run(parts["scan"].scan_all, scan.run, data=["question"])
     show(parts["scan"].stop_scan, scan.stop)

@@ -101,7 +101,8 @@ def screen_after(patches: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 def has_begun(workspace: Workspace) -> bool:
     """True once a word of an answer is there, which is being written."""
-    return workspace.writing is not None and workspace.writing[1] != ""
+    writing = workspace.conversation.writing
+    return writing is not None and writing[1] != ""
 
 
 def after_event(session: Any, number: int, then: Callable[[], None]) -> None:

@@ -283,7 +283,7 @@ def test_a_failure_is_the_last_event_and_the_workspace_is_free_again(
     ours = list(house.jobs.ask(house.claimed(), WHEN))[-1]
     assert isinstance(ours, Failed)
     assert "inside the program (reference " in ours.text
-    assert (house.workspace.exchanges, house.workspace.writing) == ([], None)
+    assert (house.workspace.exchanges, house.workspace.conversation.writing) == ([], None)
     assert house.workspace.idle.is_set()
 
 
@@ -295,7 +295,7 @@ def test_an_answer_that_is_stopped_before_its_first_word_takes_its_question_back
             house.workspace.session.ask = lambda *args, **how: iter(  # type: ignore[method-assign]
                 [AnswerFinished("When?", "", 0, "cancelled", 0.0, 0.0, 0, house.workspace.session.context.ledger)]
             )
-    assert (house.workspace.exchanges, house.workspace.writing) == ([], None)
+    assert (house.workspace.exchanges, house.workspace.conversation.writing) == ([], None)
 
 
 # -- the account of an answer ------------------------------------------------------------------------
@@ -513,11 +513,11 @@ def test_answers_stay_where_the_second_ones_are_stopped(house: House) -> None:
     assert [one.text for one in house.workspace.exchanges] == first
 
 
-def test_a_cleared_conversation_is_not_answered_again(house: House) -> None:
+def test_a_deleted_conversation_is_not_answered_again(house: House) -> None:
     house.workspace.asked.put(Asked(QUESTION, CONFIG.generation, remembers=True))
     answered = 0
     for event in house.jobs.read(house.claimed(), CONFIG):
         if isinstance(event, AnswerFinished):
             answered += 1
-            house.jobs.clear_conversation(house.workspace)
+            house.workspace.drop_conversation(house.workspace.conversation)
     assert answered == 1

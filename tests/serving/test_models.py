@@ -133,6 +133,7 @@ def test_the_list_says_how_fast_each_reads_here_once_one_has(house: House) -> No
 
 def test_another_model_reads_the_open_documents_anew(house: House) -> None:
     house.read_and_ask()
+    (asked,) = house.workspace.exchanges
     house.workspace.keep_pages(pages := PageFile(Path("lamp.pdf")))
     before = house.engine.decoder
     assert "is read again" in house.models.question(house.visitor)
@@ -140,7 +141,9 @@ def test_another_model_reads_the_open_documents_anew(house: House) -> None:
     assert house.loads == ["qwen3-0.6b"]
     assert (house.engine.loaded.name, house.engine.config.model) == ("qwen3-0.6b", "qwen3-0.6b")
     assert house.engine.decoder is not before
-    assert (house.workspace.phase, house.workspace.exchanges, house.workspace.session) == (Phase.READY, [], None)
+    assert (house.workspace.phase, house.workspace.session) == (Phase.READY, None)
+    (exchange,) = house.workspace.exchanges
+    assert (exchange.text, exchange.ids) == (asked.text, ()), "it stays, and does not go on in another model's tokens"
     assert house.workspace.idle.is_set()
     assert house.workspace.page_file is pages
     house.read_and_ask()

@@ -11,6 +11,7 @@ import pytest
 
 from ondevice.errors import PotError
 from ondevice.serving.exchanges import Exchange
+from ondevice.serving.workspace import Phase
 from ondevice.ui.chat import conversation
 from tests.builders.screens import Desk, filled, screen_after, tiny_engine
 
@@ -134,7 +135,7 @@ def test_the_account_unfolds_to_rows_and_not_to_json(desk: Desk) -> None:
 
 
 def test_answers_that_are_not_listed_any_more_have_no_icons(desk: Desk) -> None:
-    desk.workspace.exchanges *= 5
+    desk.workspace.exchanges[:] *= 5
     tools = [one["content"] for one in conversation(desk.workspace) if "(#answer-copy-" in one["content"]]
     assert len(tools) == len(desk.actions.restore(desk.id)["sources"]["answers"]) == 8
     assert "(#answer-copy-2 " in tools[0]
@@ -148,6 +149,8 @@ def test_an_early_answer_says_so_and_how_a_better_one_comes(desk: Desk) -> None:
     _, answer, account, _ = conversation(desk.workspace)
     assert answer["content"].startswith("> **First answer**")
     assert account["metadata"]["title"] == "From the beginning: 9 %. Resume reading for a better one."
+    desk.workspace.activity = Phase.READING
+    assert conversation(desk.workspace)[2]["metadata"]["title"] == "From the beginning: 9 %", "no reading promised one"
 
 
 def test_answers_of_an_older_file_do_not_go_on() -> None:

@@ -24,6 +24,7 @@ from ondevice.serving.record import record_of, restore_workspace
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session import plan
 from ondevice.ui import render
+from ondevice.ui.conversation_actions import ConversationActions
 from ondevice.ui.form import Form, choices_of
 from ondevice.ui.throttle import Throttle
 from tests.builders.screens import CONFIG, TEXT, Desk, filled, has_begun, screen_after, tiny_engine
@@ -131,7 +132,7 @@ def test_there_is_nothing_to_save_before_an_answer(desk: Desk) -> None:
     assert desk.actions.export(desk.id, kind="md") == {}
     assert not desk.actions.restore(desk.id)["export_markdown"]["interactive"]
     desk.ask()
-    cleared = desk.actions.clear_conversation(desk.id)
+    cleared = ConversationActions(desk.runner).delete(desk.id, desk.workspace.conversation.id)
     assert cleared["sources"] == {"answers": []}
     assert not cleared["export_json"]["interactive"]
 
@@ -216,7 +217,7 @@ def test_stop_ends_the_answer_and_the_reading(desk: Desk, monkeypatch: pytest.Mo
     steps = desk.actions.read(desk.id, desk.form)
     long = replace(CONFIG.generation, max_new_tokens=200, temperature=1.0)
     for patch in steps:
-        if desk.workspace.telemetry.num_read and not desk.workspace.writing:
+        if desk.workspace.telemetry.num_read and not desk.workspace.conversation.writing:
             desk.workspace.asked.put(Asked("What so far?", long, True))
         if has_begun(desk.workspace) and "chat" in patch:
             desk.workspace.request_stop()
@@ -237,7 +238,7 @@ def test_the_answer_alone_can_be_stopped_and_reading_goes_on(desk: Desk, monkeyp
     steps = desk.actions.read(desk.id, desk.form)
     long = replace(CONFIG.generation, max_new_tokens=200, temperature=1.0)
     for patch in steps:
-        if desk.workspace.telemetry.num_read and not desk.workspace.writing:
+        if desk.workspace.telemetry.num_read and not desk.workspace.conversation.writing:
             desk.workspace.asked.put(Asked("What so far?", long, True))
         if has_begun(desk.workspace) and "chat" in patch:
             assert desk.actions.stop_answer(desk.id, desk.workspace.id) == {}
@@ -253,7 +254,7 @@ def test_pause_lets_the_answer_end_first(desk: Desk, monkeypatch: pytest.MonkeyP
     steps = desk.actions.read(desk.id, desk.form)
     long = replace(CONFIG.generation, max_new_tokens=40, temperature=1.0)
     for patch in steps:
-        if desk.workspace.telemetry.num_read and not desk.workspace.writing:
+        if desk.workspace.telemetry.num_read and not desk.workspace.conversation.writing:
             desk.workspace.asked.put(Asked("What so far?", long, True))
         if has_begun(desk.workspace) and "chat" in patch:
             paused = desk.actions.pause(desk.id, desk.workspace.id)

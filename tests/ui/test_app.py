@@ -23,6 +23,7 @@ from ondevice.errors import ConfigError
 from ondevice.library.library import Library
 from ondevice.serving.uploads import drop_waiting
 from ondevice.ui import launch as launching
+from ondevice.ui.conversation_actions import ConversationActions
 from ondevice.ui.launch import serving
 from ondevice.ui.panels import TEMPLATES
 from tests.builders.models import plain_config
@@ -163,7 +164,7 @@ def test_every_patch_names_a_part_of_the_screen(tmp_path: Path) -> None:
         desk.actions.unlock(desk.id, ""),
         [desk.actions.look_at(desk.id, desk.workspace.id)],
         desk.actions.ask(desk.id, "When?", desk.form),
-        [desk.actions.clear_conversation(desk.id)],
+        [ConversationActions(desk.runner).begin(desk.id)],
         [desk.actions.forget(desk.id)],
     ):
         for patch in patches:

@@ -176,7 +176,7 @@ def test_a_record_from_elsewhere_holds_nothing_but_text(desk: Desk, tmp_path: Pa
     entry = saved(desk, library)
     path = tmp_path / "library" / entry["id"] / "record.json"
     record = json.loads(path.read_text())
-    record |= {"exchanges": HOSTILE, "fill": [[1], ["a", 2], [3, 4]]}
+    record |= {"conversations": ["text", {"id": "1", "exchanges": HOSTILE}], "fill": [[1], ["a", 2], [3, 4]]}
     record["stage_seconds"] = {"forward": "x", "write": 2.5, "more": 1}
     path.write_text(json.dumps(record))
     screen = screen_after(library.open(desk.id, entry["id"]))

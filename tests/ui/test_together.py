@@ -83,6 +83,8 @@ def test_ticks_choose_and_what_joins_leaves_the_conversation(desk: Desk) -> None
     assert len(workspace.exchanges) == 1
     desk.actions.choose_members(desk.id, [first])
     assert not workspace.exchanges, "what it cites is gone"
+    (earlier,) = workspace.listed
+    assert (earlier.title, earlier.exchanges[0].sources) == ("When?", ()), "what was said stays, without its passages"
     with pytest.raises(NotBegun):
         desk.actions.choose_members(desk.id, [])
     assert desk.visitor.together == [first]
