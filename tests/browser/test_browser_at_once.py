@@ -114,7 +114,6 @@ def test_what_would_be_lost_is_asked_about(visit: Visit) -> None:
     for selector, word in (
         ("#od-forget", "Close lighthouse.md?"),
         ("#od-read", "Read lighthouse.md again"),
-        ("#od-chat button[aria-label=Clear]", "Clear the conversation?"),
     ):
         page.click(selector)
         assert word in visit.text("#od-confirm dialog")

@@ -72,6 +72,13 @@ def test_another_model_is_used_and_the_open_document_read_with_it(visit: Visit) 
     page = visit.page
     page.click("#od-sample")
     visit.state("read")
+    for number in (1, 2):
+        if number == 2:
+            page.click(".od-begin")
+            visit.until(lambda: page.locator("#od-chat .thought-group").count() == 0, "a new conversation is shown")
+        visit.ask(f"Who is keeper {number}?")
+        visit.answered(1)
+        visit.state("read")
     opened(visit)
     assert "in use" in row(visit, "SmolLM2-135M").inner_text()
     page.get_by_role("button", name="Use Qwen3-0.6B", exact=True).click()
@@ -83,7 +90,14 @@ def test_another_model_is_used_and_the_open_document_read_with_it(visit: Visit) 
     expect(page.locator(".od-models")).not_to_be_visible()
     visit.state("read")
     visit.ask("Who is the keeper?")
-    visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "it answers")
+    visit.answered(2)
+    page.click("#od-conversations .od-list > summary")
+    page.get_by_role("button", name="Open Who is keeper 1?").click()
+    visit.answered(1)
+    accounts = page.locator("#od-chat .thought-group")
+    visit.until(lambda: "keeper 1?" in visit.text("#od-chat"), "both conversations are there")
+    accounts.locator("button").first.click()
+    visit.until(lambda: "Model: smollm2-135m" in accounts.inner_text(), "each answer names its model")
 
 
 def test_a_model_is_fetched_and_a_download_cancelled(visit: Visit) -> None:

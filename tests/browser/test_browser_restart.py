@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
+pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
 
 from ondevice.files import data_dir
 from ondevice.library.library import Library
 from ondevice.ui.launch import serving
+from tests.browser.axe import serious_violations
 from tests.browser.driver import Visit, expect, new_context, visiting
 from tests.builders.screens import slow_down, tiny_engine, variables_kept
 
@@ -109,6 +111,74 @@ def test_a_reading_that_the_end_of_the_app_broke_off_is_resumed(
     visit.state("read")
     visit.close_document()
     visit.state("empty")
+
+
+def test_several_conversations_about_a_document_are_kept_and_found(served: Served) -> None:
+    visit, page = served.visit, served.visit.page
+    listed, head = page.locator("#od-conversations .od-entry"), page.locator("#od-conversations .od-list > summary")
+    begin = page.get_by_role("button", name="New conversation")
+
+    def asked() -> list[str]:
+        return page.locator("#od-chat .message.user").all_inner_texts()
+
+    page.click("#od-sample")
+    visit.state("read")
+    expect(begin).to_be_hidden()
+    questions = [f"Who is keeper number {number}?" for number in range(1, 6)]
+    for question in questions:
+        if question != questions[0]:
+            begin.click()
+            visit.until(lambda: not asked(), "it is empty")
+            expect(page.locator("#od-question textarea")).to_be_focused()
+        visit.ask(question)
+        visit.answered(1)
+        visit.state("read")
+    head.click()
+    visit.until(lambda: listed.count() == 5, "all are listed")
+    assert questions[4] in listed.first.inner_text(), "the newest first"
+    assert serious_violations(visit) == []
+    page.get_by_label("Find a conversation").fill("number 2 KEEPER")
+    visit.until(lambda: listed.filter(visible=True).count() == 1, "it is found")
+    page.get_by_role("button", name=f"Open {questions[1]}").click()
+    visit.until(lambda: asked() == [questions[1]], "it is back")
+    expect(listed.first).to_be_hidden()
+    visit.ask("And before?")
+    visit.answered(2)
+    visit.state("read")
+
+    head.click()
+    visit.until(lambda: listed.filter(visible=True).count() == 5, "all are listed again")
+    listed.nth(3).locator("summary").click()
+    listed.nth(3).get_by_label("Name").fill("<b>Keepers</b>")
+    page.keyboard.press("Enter")
+    visit.until(lambda: "<b>Keepers</b>" in head.inner_text(), "it has the new name")
+    listed.nth(0).locator("summary").click()
+    listed.nth(0).get_by_role("button", name="Delete").click()
+    assert questions[4] in visit.text("#od-confirm dialog")
+    visit.agree()
+    visit.until(lambda: listed.count() == 4, "it has gone")
+    for size in ((390, 844), (640, 430)):  # a phone; a page at twice its size
+        page.set_viewport_size({"width": size[0], "height": size[1]})
+        box = page.locator("#od-conversations .od-list > div").bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert (box["x"] + box["width"], box["y"] + box["height"]) <= size
+        assert serious_violations(visit) == []
+    page.set_viewport_size({"width": 1280, "height": 860})
+
+    served.restart()
+    visit.state("read")
+    visit.until(lambda: asked() == [questions[1], "And before?"], "the one that was shown is shown")
+    head.click()
+    texts = [one.splitlines() for one in listed.all_inner_texts()]
+    assert [text[0] for text in texts] == [questions[3], questions[2], "<b>Keepers</b>", questions[0]]
+    assert [text[1] for text in texts] == ["1 question", "1 question", "2 questions", "1 question"]
+    listed.last.locator(".od-open").click()
+    visit.until(lambda: asked() == [questions[0]], "an earlier one is back as well")
+    visit.close_document()
+    visit.state("empty")
+    expect(begin).to_be_hidden()
+    assert num_kept() == 0
 
 
 @pytest.mark.slow
