@@ -22,7 +22,9 @@ def begin(engine: Engine, out_file: Path | None = None) -> Result:
     result, earlier = empty_result(engine, command_line(sys.argv[1:])), unfinished(out_file)
     if earlier is not None and not is_same_run(earlier, result):
         say(f"{out_file} holds an unfinished run with other settings or of another commit; starting over.", "yellow")
-    return earlier if earlier is not None and is_same_run(earlier, result) else result
+    if earlier is None or not is_same_run(earlier, result):
+        return result
+    return replace(earlier, command=result.command)  # it may have other contenders by now
 
 
 def unfinished(out_file: Path | None) -> Result | None:

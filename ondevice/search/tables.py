@@ -154,7 +154,7 @@ def _own_words(text: str) -> set[str]:
 
 
 def begins_with_row(text: str) -> bool:
-    """Whether a table may go on in a page's text whose names stand on the page before."""
+    """True if a table may go on in the text of a page whose names stand on the page before."""
     return any(map(_is_figure, _first_cells(text)))
 
 

@@ -32,11 +32,21 @@ class Speed:
         key: of machine, model and settings.
         source: `LoadedModel.source` of the model.
         tokens_per_second: of the document, skipped and pruned tokens counted.
+        num_tokens: of it.
+        slowing: seconds more of a token for each slot in use; 0.0 where the pot was full before the end.
     """
 
     key: str
     source: str
     tokens_per_second: float
+    num_tokens: int = 0
+    slowing: float = 0.0
+
+    def seconds(self, num_tokens: int) -> float:
+        """Seconds for another document: a longer one is no slower than this one at its end."""
+        own = min(num_tokens, self.num_tokens)
+        slots = own * own / 2 + self.num_tokens * (num_tokens - own)
+        return num_tokens * (1 / self.tokens_per_second - self.slowing * self.num_tokens / 2) + self.slowing * slots
 
 
 class ReadingSpeeds:
@@ -50,7 +60,10 @@ class ReadingSpeeds:
         """Remember the speed of a reading, whole or in part; one pass alone says too little."""
         if not telemetry.has_steady_speed or not telemetry.ingest_seconds:
             return
-        speed = Speed(_key(loaded, config), loaded.source, telemetry.num_passed / telemetry.ingest_seconds)
+        num, slowing = telemetry.num_passed, 0.0 if telemetry.num_cycles else telemetry.pace.slowing
+        mean = telemetry.ingest_seconds / num
+        slowing = min(slowing, 2 * mean / num)  # even the first token took some time
+        speed = Speed(_key(loaded, config), loaded.source, 1 / mean, num, slowing)
         self._speeds.pop(speed.key, None)
         self._speeds[speed.key] = speed  # the newest is the last
         while len(self._speeds) > _MOST:
@@ -62,7 +75,7 @@ class ReadingSpeeds:
     def seconds(self, loaded: LoadedModel, config: EngineConfig, num_tokens: int) -> float | None:
         """Seconds that reading takes with these settings; None where nothing was read with them yet."""
         speed = self._speeds.get(_key(loaded, config))
-        return num_tokens / speed.tokens_per_second if speed is not None else None
+        return speed.seconds(num_tokens) if speed is not None else None
 
     def of_model(self, source: str) -> float | None:
         """Tokens a second of the last reading with a model, whatever the settings; None where there was none."""
@@ -81,7 +94,7 @@ def _key(loaded: LoadedModel, config: EngineConfig) -> str:
 def _stored(path: Path) -> tuple[Speed, ...]:
     with suppress(OSError, SchemaError):
         found = parse(tuple[Speed, ...], loads(path.read_bytes()))
-        if all(one.tokens_per_second > 0 for one in found):
+        if all(one.tokens_per_second > 0 and one.num_tokens >= 0 and one.slowing >= 0 for one in found):
             return found
     return ()
 

@@ -182,8 +182,8 @@ class Workspace:
         """Forecast by the speed of the last such reading, after a tenth by this one's alone; None: none is known."""
         total, telemetry = max(self.num_tokens, 1), self.telemetry
         known = [] if self.forecast is None else [self.forecast / total]
-        if telemetry.tokens_per_second:
-            known.append(1 / telemetry.tokens_per_second)
+        if telemetry.eta_seconds is not None:
+            known.append(telemetry.eta_seconds / max(total - telemetry.num_passed, 1))
         if not known:
             return None
         weight = min(_ALONE * telemetry.num_passed / total, 1.0)

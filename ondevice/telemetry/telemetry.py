@@ -12,6 +12,7 @@ from typing import get_args
 
 from ondevice import events
 from ondevice.events import Event, Stage
+from ondevice.telemetry.pace import Pace
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 # Reading; the heads of a model are measured once, whatever is read.
@@ -33,6 +34,7 @@ class Telemetry:
         offload_hidden_seconds: copying into host memory that went on beside the forward passes.
         num_cycles: distillations so far.
         answer: text of the answer in progress, or of the last one.
+        pace: of the forward passes, while the pot fills.
     """
 
     is_measuring: bool = False
@@ -45,6 +47,8 @@ class Telemetry:
     offload_hidden_seconds: float = 0.0
     num_cycles: int = 0
     answer: str = ""
+    pace: Pace = field(default_factory=Pace)
+    _capacity: int = 0
     _recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_RECENT_PASSES))
 
     def apply(self, event: Event) -> None:
@@ -65,6 +69,8 @@ class Telemetry:
                 self.num_cached = event.num_cached
                 self.stage_seconds["forward"] += event.seconds
                 self._recent.append((event.num_tokens + skipped, event.seconds))
+                self._capacity = event.capacity
+                self.pace.note(event.num_tokens, event.seconds, max(event.num_cached, default=0))
             case events.PotDistilled():
                 self.num_cycles, self.num_cached = event.cycle, event.num_cached
                 self.stage_seconds["distill"] += event.seconds
@@ -102,10 +108,15 @@ class Telemetry:
 
     @property
     def eta_seconds(self) -> float | None:
-        """Seconds until the document is read at the current speed; None while that cannot be known."""
+        """Seconds until the document is read: slower and slower while the pot fills, then at the current speed.
+
+        None while that cannot be known.
+        """
         if self.num_total is None or not self.tokens_per_second:
             return None
-        return (self.num_total - self.num_passed) / self.tokens_per_second
+        left, held = self.num_total - self.num_passed, max(self.num_cached, default=0)
+        filling = 0 if self.num_cycles or self.num_skipped else min(left, max(self._capacity - held, 0))
+        return self.pace.seconds(filling, held) + (left - filling) / self.tokens_per_second
 
     @property
     def num_passed(self) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from ondevice.config import GenerationConfig
 from ondevice.events import TokensRead
-from ondevice.serving.forecast import ReadingSpeeds
+from ondevice.serving.forecast import ReadingSpeeds, Speed
 from ondevice.telemetry.telemetry import Telemetry
 from tests.builders.models import tiny_loaded
 from tests.builders.screens import CONFIG
@@ -66,3 +66,11 @@ def test_a_folder_that_cannot_be_written_is_no_fault(tmp_path: Path) -> None:
     speeds = ReadingSpeeds(tmp_path / "file" / "speeds.json")
     speeds.note(LOADED, CONFIG, reading())
     assert speeds.of_model(LOADED.source) == 10.0
+
+
+def test_a_longer_text_is_forecast_slower_as_its_last_one_was() -> None:
+    short = Speed("", "", 100.0, num_tokens=1000, slowing=1e-5)
+    assert short.seconds(1000) == pytest.approx(10.0)
+    assert short.seconds(500) < 5.0
+    assert short.seconds(3000) == pytest.approx(10.0 + 2000 * (0.01 + 1e-5 * 500)), "no slower than at its end"
+    assert Speed("", "", 100.0).seconds(3000) == pytest.approx(30.0)

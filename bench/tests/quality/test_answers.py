@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -326,11 +327,13 @@ def test_a_stopped_run_goes_on_where_it_ended(
     assert CliRunner().invoke(app, command).exit_code == 130
     assert len(read_result(out).rows) == 9
     monkeypatch.setattr(module, "run_answers", real)
+    monkeypatch.setattr(sys, "argv", ["ondevice", *command])
     again = CliRunner().invoke(app, command)
     assert again.exit_code == 0, again.output
     assert "Going on with" in again.stderr
     final = json.loads(again.stdout.splitlines()[-1])
     assert len(final["rows"]) == 36
+    assert final["command"].startswith("ondevice eval answers")
     assert len({json.dumps([one["contender"], one["case"]]) for one in final["rows"]}) == 12
     compared = {"product_minus_best_search", "answer_in_recalled", "answer_in_bm25", "refused_answerable"}
     assert set(final["summary"]) == {"default", "truncation", "bm25"} | compared

@@ -1,0 +1,174 @@
+"""What somebody waits for, and what is right of what they are told: real documents and questions, in Chromium.
+
+    python -m tests.browser.walk QUESTIONS.jsonl [--model NAME] [--out FILE]
+
+Each line has `file`, a document beside it, and `questions`, pairs of a question and a pattern of its right answers. The
+first one is asked as soon as the document is dropped, the others once all of it is read. An answer is marked where the
+bubble says that it is not in the document, or what the document says in its place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import psutil
+import torch
+
+from ondevice.config import EngineConfig
+from ondevice.serving.address import free_port
+from ondevice_bench.results.result import Row, new_result, row, write_result
+from tests.browser.driver import Visit, chromium, new_context, visiting
+
+LIMIT_SECONDS, REST_SECONDS = 1800.0, 20.0
+_MARKS = re.compile(r"Not in the document:|The document says:|(?:That is n|N)ot in (?:the document|what was read)")
+_LEFT = re.compile(r"about (?:(\d+) min)?\s*(?:(\d+)(?:\.\d+)? s)? left")
+_BUBBLES = "#od-chat .bot"
+
+
+def until(is_true: Callable[[], Any], visit: Visit) -> float:
+    """The seconds until something is true."""
+    began = time.monotonic()
+    while not is_true():
+        if time.monotonic() - began > LIMIT_SECONDS:
+            raise TimeoutError(visit.text("body")[:2000])
+        visit.page.wait_for_timeout(100)
+    return time.monotonic() - began
+
+
+@contextmanager
+def served(model: str) -> Iterator[tuple[str, psutil.Process, float]]:
+    """The app as a program of its own, which keeps no document, and the seconds until it serves its page."""
+    port, began = free_port("127.0.0.1"), time.monotonic()
+    command = [
+        str(Path(sys.executable).with_name("ondevice")),
+        "app",
+        "--port",
+        str(port),
+        "--model",
+        model,
+        "--no-keep-open",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as app:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            while app.poll() is None:
+                with suppress(OSError), urlopen(url, timeout=1):
+                    break
+                time.sleep(0.05)
+            yield url, psutil.Process(app.pid), time.monotonic() - began
+        finally:
+            app.terminate()
+
+
+def cpu_seconds(processes: list[psutil.Process]) -> float:
+    return sum(sum(one.cpu_times()[:2]) for one in processes if one.is_running())
+
+
+def seconds_left(text: str) -> float | None:
+    """What the page says is left; None where it does not."""
+    found = _LEFT.search(text)
+    return None if found is None else 60 * float(found[1] or 0) + float(found[2] or 0)
+
+
+def forecast_errors(told: list[tuple[float, float]], began: float, ended: float) -> list[float]:
+    """How far each forecast (when, seconds left) was off, as a share of what was left; of the first tenth and of the
+    last seconds none counts."""
+    left = [(ended - at, forecast) for at, forecast in told if at - began >= (ended - began) / 10 and ended - at > 5]
+    return [abs(forecast - actual) / actual for actual, forecast in left]
+
+
+def answer(visit: Visit, question: str) -> str:
+    """The latest bubble on a question."""
+    return visit.text("#od-chat").rpartition(question)[2]
+
+
+def walk(visit: Visit, app: psutil.Process, file: Path, questions: list[tuple[str, str]]) -> Iterator[Row]:
+    """Drop one document and ask; the figures of what was seen."""
+    page, case, told = visit.page, {"document": file.stem}, list[tuple[float, float]]()
+    accounts = page.locator("#od-chat .thought-group")
+    first = questions[0][0]
+    visit.upload(str(file))
+    dropped = time.monotonic()
+    until(lambda: page.evaluate("document.body.dataset.state") in ("reading", "answering", "read"), visit)
+    visit.ask(first)
+    until(accounts.count, visit)
+    yield row("page", case, "first answer after the drop", "s", [time.monotonic() - dropped])
+    is_early = "First answer" in answer(visit, first)
+
+    def is_read() -> bool:
+        left = seconds_left(visit.text("#od-progress"))
+        if left is not None:
+            told.append((time.monotonic(), left))
+        return page.evaluate("document.body.dataset.state") == "read" and "First answer" not in answer(visit, first)
+
+    until(is_read, visit)
+    if is_early:
+        yield row("page", case, "confirmed answer after the drop", "s", [time.monotonic() - dropped])
+    if errors := forecast_errors(told, dropped, told[-1][0] + told[-1][1] if told else dropped):
+        yield row("page", case, "forecast off", "share", errors)
+    for number, (question, right) in enumerate(questions):
+        if number:
+            visit.ask(question)
+            while accounts.count() <= number:
+                page.wait_for_timeout(100)
+        text = answer(visit, question)
+        is_right, is_marked = bool(re.search(right, text.partition("From ")[0])), bool(_MARKS.search(text))
+        kind = "right" if is_right else "wrong, marked" if is_marked else "wrong, unmarked"
+        print(f"{kind}: {question} {' '.join(text.split())[:300]}", flush=True)
+        yield row("page", case | {"question": number}, kind, "answers", [1.0])
+    visit.page.wait_for_timeout(2000)
+    browser = [one for one in psutil.Process().children(recursive=True) if one.pid != app.pid]
+    for name, processes in (("app", [app]), ("page", browser)):
+        before = cpu_seconds(processes)
+        visit.page.wait_for_timeout(1000 * REST_SECONDS)
+        yield row(name, case, "of a core at rest", "share", [(cpu_seconds(processes) - before) / REST_SECONDS])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("questions", type=Path)
+    parser.add_argument("--model", default="auto")
+    parser.add_argument("--out", type=Path, help="write the figures there")
+    flags = parser.parse_args()
+    lines = [json.loads(line) for line in flags.questions.read_text(encoding="utf-8").splitlines() if line.strip()]
+    command = f"python -m tests.browser.walk {flags.questions.name} --model {flags.model}"
+    result, rows = new_result(command, EngineConfig(model=flags.model), torch.device("cpu")), list[Row]()
+    with (
+        served(flags.model) as (url, app, started),
+        chromium() as browser,
+    ):
+        rows.append(row("app", {}, "page is served", "s", [started]))
+        for line in lines:
+            with visiting(new_context(browser, width=1440, height=900), url) as visit:
+                for one in walk(visit, app, flags.questions.parent / line["file"], line["questions"]):
+                    print(f"{one.case} {one.contender}: {one.metric} {one.p50:.3g} {one.unit}", flush=True)
+                    rows.append(one)
+                visit.close_document()
+    counts = Counter(one.metric for one in rows if one.unit == "answers")
+    summary = {
+        key: float(counts[name])
+        for key, name in (("right", "right"), ("wrong_marked", "wrong, marked"), ("wrong_unmarked", "wrong, unmarked"))
+    }
+    for key, metric in (
+        ("seconds_to_first_answer", "first answer after the drop"),
+        ("idle_share", "of a core at rest"),
+    ):
+        summary[key] = max(one.p50 for one in rows if one.metric == metric)
+    if flags.out is not None:
+        write_result(flags.out, replace(result, rows=tuple(rows), summary=summary, complete=True))
+
+
+if __name__ == "__main__":
+    main()
