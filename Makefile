@@ -35,7 +35,7 @@ LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11.1 -
 export PYTHONSAFEPATH = 1
 
 .PHONY: help app setup test test-all lint unit slow triton laboratory affected browser browser-all bench gpu-check gpu-bench \
-	screenshots screenshots-update pictures docs map-frames lock audit licences fuzz clean
+	screenshots screenshots-update pictures docs map-frames walk lock audit licences fuzz clean
 
 help:
 	@echo 'make app          start the app on http://127.0.0.1:7860'
@@ -49,6 +49,7 @@ help:
 	@echo 'make screenshots-update  make the screens as they are now the baselines'
 	@echo 'make pictures     take the pictures of README and docs/app.md, of the app with its default model'
 	@echo 'make map-frames   frames a second of the memory map of a million tokens, on one core'
+	@echo 'make walk         what somebody waits for, and is told, with documents and questions of your own'
 	@echo 'make setup        only the set-up that all of these begin with'
 	@echo 'make lock         write the two locks anew from pyproject.toml and constraints.txt; needs the network'
 	@echo 'make audit        ask the public lists of vulnerabilities about everything that is locked'
@@ -183,6 +184,10 @@ pictures: setup
 map-frames: setup
 	@command -v chromium >/dev/null || scripts/debian-packages chromium
 	@env -u PYTHONSAFEPATH $(BIN)/python -m tests.browser.map_frames --out $${OUT:-bench/results}/map_frames.json $(ARGS)
+
+walk: setup
+	@command -v chromium >/dev/null || scripts/debian-packages chromium
+	@env -u PYTHONSAFEPATH $(BIN)/python -m tests.browser.walk --out $${OUT:-bench/results}/walk.json $(ARGS)
 
 # What is not used by the product itself, and differs from what is: in a virtual environment of its own.
 $(TOOLS)/bin/python:

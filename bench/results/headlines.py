@@ -112,6 +112,7 @@ READINGS: Mapping[str, Reading] = {
     ),
     "ondevice bench memory": Reading(_HOLDS, "memory of a document", ("document",)),
     "make map-frames": Reading(_HOLDS, "the map"),
+    "make walk": Reading(_HOLDS, "the screen", ("page", "app")),
 }
 _OTHER = Reading("What else was measured", "")
 

@@ -1,6 +1,6 @@
 """What somebody waits for, and what is right of what they are told: real documents and questions, in Chromium.
 
-    python -m tests.browser.walk QUESTIONS.jsonl [--model NAME] [--out FILE]
+    make walk ARGS='QUESTIONS.jsonl [--model NAME]'
 
 Each line has `file`, a document beside it, and `questions`, pairs of a question and a pattern of its right answers. The
 first one is asked as soon as the document is dropped, the others once all of it is read. An answer is marked where the
@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the figures there")
     flags = parser.parse_args()
     lines = [json.loads(line) for line in flags.questions.read_text(encoding="utf-8").splitlines() if line.strip()]
-    command = f"python -m tests.browser.walk {flags.questions.name} --model {flags.model}"
+    command = f"make walk ARGS='{flags.questions.name} --model {flags.model}'"
     result, rows = new_result(command, EngineConfig(model=flags.model), torch.device("cpu")), list[Row]()
     with (
         served(flags.model) as (url, app, started),
@@ -156,16 +156,18 @@ def main() -> None:
                     print(f"{one.case} {one.contender}: {one.metric} {one.p50:.3g} {one.unit}", flush=True)
                     rows.append(one)
                 visit.close_document()
-    counts = Counter(one.metric for one in rows if one.unit == "answers")
+    counts, most = Counter(one.metric for one in rows if one.unit == "answers"), dict[str, float]()
+    for one in rows:
+        most[one.metric] = max(one.p50, most.get(one.metric, 0.0))
     summary = {
-        key: float(counts[name])
-        for key, name in (("right", "right"), ("wrong_marked", "wrong, marked"), ("wrong_unmarked", "wrong, unmarked"))
+        "right": float(counts["right"]),
+        "wrong_marked": float(counts["wrong, marked"]),
+        "wrong_unmarked": float(counts["wrong, unmarked"]),
+        "seconds_to_page": most["page is served"],
+        "seconds_to_first_answer": most["first answer after the drop"],
+        "forecast_off": most.get("forecast off", 0.0),
+        "idle_share_app": max(one.p50 for one in rows if one.contender == "app" and one.metric == "of a core at rest"),
     }
-    for key, metric in (
-        ("seconds_to_first_answer", "first answer after the drop"),
-        ("idle_share", "of a core at rest"),
-    ):
-        summary[key] = max(one.p50 for one in rows if one.metric == metric)
     if flags.out is not None:
         write_result(flags.out, replace(result, rows=tuple(rows), summary=summary, complete=True))
 
