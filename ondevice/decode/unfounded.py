@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 MOST = 8  # that are named
-_QUOTED = re.compile(r"[“\"«„]([^“”\"«»„\n]{3,200})[”\"»“]")
+_QUOTED = re.compile(r"[“\"«„]([^“”\"«»„\n]{3,1000})[”\"»“]")
 _NUMBER = re.compile(r"(?<![\w.,])\d(?:[\d.,:/\u00a0\u202f-]*\d)?(?![\w])")
 _LISTED = re.compile(r"(?m)^\s*\d{1,3}[.)]\s")  # the numbers of a list are nobody's
 _NAME = re.compile(r"\b[A-ZÀ-ÖØ-Þ][\w\u2019'-]+(?:[ ][A-ZÀ-ÖØ-Þ][\w\u2019'-]+)*")

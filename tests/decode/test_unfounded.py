@@ -57,3 +57,10 @@ def test_marks_between_digits_are_those_of_any_language():
 def test_nouns_of_a_german_answer_are_no_names():
     answer = "Wie im Vertrag steht, ist die Frist drei Monate, und Ingrid Lund zahlt."
     assert unfounded(answer, "Wie lang ist die Frist?", ("The notice period is three months.",)) == ("Ingrid Lund",)
+
+
+def test_a_long_quotation_is_looked_up_as_a_whole() -> None:
+    text = "Word search is fast. " * 20 + "It ranks passages by their rarest words, and by nothing else."
+    right = "“" + "Word search is fast. " * 12 + "It ranks passages by their rarest words”"
+    assert not unfounded(f"{right} (page 1)", "What of 1?", [text])
+    assert unfounded(right.replace("rarest", "longest"), "What of 1?", [text])
