@@ -75,6 +75,7 @@ def test_a_pdf_that_fits_shows_its_pages_with_pins_where_the_answer_looked(visit
     visit.until(lambda: page.is_hidden(".od-leaves") and page.is_visible("[data-zoom=in]"), "the cells of old")
 
 
+@pytest.mark.slow
 def test_text_and_what_does_not_fit_have_no_leaves(visit: Visit, tmp_path: Path) -> None:
     page = visit.page
     notes = tmp_path / "notes.txt"
@@ -95,6 +96,7 @@ def test_text_and_what_does_not_fit_have_no_leaves(visit: Visit, tmp_path: Path)
     assert page.is_hidden(".od-whole")
 
 
+@pytest.mark.slow
 def test_what_is_not_read_yet_is_pale_and_few_pictures_are_asked_for(
     program: Any, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
