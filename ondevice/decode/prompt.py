@@ -52,11 +52,10 @@ class Prompt:
 
 
 def with_history(parts: ChatParts, question: str, turns: Sequence[Turn], max_tokens: int) -> Prompt:
-    """A question after as many of the last answered turns as fit into `max_tokens` with it, the newest first.
+    """A question after as many of the last turns, all answered, as fit into `max_tokens` with it, the newest first.
 
     Where not even the newest has room, its answer is shortened. The question itself is never cut.
     """
-    turns = [turn for turn in turns if turn.answer]
     last = parts.follow_up(question)
     later: list[int] = []  # turns after the one at hand
     prompt = Prompt(parts.question(question), history=History(num_forgotten=len(turns)))

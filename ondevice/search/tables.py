@@ -171,8 +171,8 @@ def _rows(pages: Iterable[tuple[int, str]], is_csv: bool) -> Iterator[Row]:
     """The rows of all tables that have names above their columns, be it on the page before."""
     lines, last = list[_Line](), -1
     for index, text in pages:
-        above = lines[-1][-1] if lines and index == last + 1 else []
-        if is_csv or not begins_with_row(text) or len(_first_cells(text)) != len(above):
+        goes_on = not is_csv and index == last + 1 and begins_with_row(text)
+        if not goes_on or not lines or len(_first_cells(text)) != len(lines[-1][-1]):
             yield from _with_names(lines)
             lines = []
         last = index

@@ -61,7 +61,7 @@ class Rereading:
         pages = {page for start, stop in bounds for page in map(tokens.page_index, (start, stop - 1))}
         is_csv = tokens.document.kind == "csv"
         for page in [] if is_csv else sorted(pages):
-            while page and begins_with_row(tokens.texts[page]):  # the names of its columns stand before
+            while page and page - 1 not in pages and begins_with_row(tokens.texts[page]):  # its names stand before
                 page -= 1
                 pages.add(page)
         return rows_named(question, [(page, tokens.texts[page]) for page in sorted(pages)], self._place, is_csv=is_csv)

@@ -55,9 +55,9 @@ class Visit:
     def text(self, selector: str) -> str:
         return self.page.inner_text(selector)
 
-    def until(self, is_true: Callable[[], bool], what: str) -> None:
+    def until(self, is_true: Callable[[], bool], what: str, seconds: float = LIMIT_MS / 1000) -> None:
         """Wait for something that no selector can tell."""
-        end = time.monotonic() + LIMIT_MS / 1000
+        end = time.monotonic() + seconds
         while not is_true():
             assert time.monotonic() < end, f"never: {what}"
             self.page.wait_for_timeout(50)
@@ -66,10 +66,10 @@ class Visit:
         self.page.fill("#od-question textarea", question)
         self.page.click("#od-ask")
 
-    def answered(self, number: int) -> None:
+    def answered(self, number: int, seconds: float = LIMIT_MS / 1000) -> None:
         """Wait until so many answers stand there with their account."""
         accounts = self.page.locator("#od-chat .thought-group")
-        self.until(lambda: accounts.count() == number, f"answer {number} is there")
+        self.until(lambda: accounts.count() == number, f"answer {number} is there", seconds)
 
     def grow_map(self) -> None:
         """Let the strip of the map grow to half of the screen, where all of its controls are."""

@@ -16,11 +16,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 import psutil
@@ -34,17 +33,6 @@ from tests.browser.driver import Visit, chromium, new_context, visiting
 LIMIT_SECONDS, REST_SECONDS = 1800.0, 20.0
 _MARKS = re.compile(r"Not in the document:|The document says:|(?:That is n|N)ot in (?:the document|what was read)")
 _LEFT = re.compile(r"about (?:(\d+) min)?\s*(?:(\d+)(?:\.\d+)? s)? left")
-_BUBBLES = "#od-chat .bot"
-
-
-def until(is_true: Callable[[], Any], visit: Visit) -> float:
-    """The seconds until something is true."""
-    began = time.monotonic()
-    while not is_true():
-        if time.monotonic() - began > LIMIT_SECONDS:
-            raise TimeoutError(visit.text("body")[:2000])
-        visit.page.wait_for_timeout(100)
-    return time.monotonic() - began
 
 
 @contextmanager
@@ -97,13 +85,12 @@ def answer(visit: Visit, question: str) -> str:
 def walk(visit: Visit, app: psutil.Process, file: Path, questions: list[tuple[str, str]]) -> Iterator[Row]:
     """Drop one document and ask; the figures of what was seen."""
     page, case, told = visit.page, {"document": file.stem}, list[tuple[float, float]]()
-    accounts = page.locator("#od-chat .thought-group")
     first = questions[0][0]
     visit.upload(str(file))
     dropped = time.monotonic()
-    until(lambda: page.evaluate("document.body.dataset.state") in ("reading", "answering", "read"), visit)
+    visit.state("reading", "answering", "read")
     visit.ask(first)
-    until(accounts.count, visit)
+    visit.answered(1, LIMIT_SECONDS)
     yield row("page", case, "first answer after the drop", "s", [time.monotonic() - dropped])
     is_early = "First answer" in answer(visit, first)
 
@@ -113,7 +100,7 @@ def walk(visit: Visit, app: psutil.Process, file: Path, questions: list[tuple[st
             told.append((time.monotonic(), left))
         return page.evaluate("document.body.dataset.state") == "read" and "First answer" not in answer(visit, first)
 
-    until(is_read, visit)
+    visit.until(is_read, "all is read", LIMIT_SECONDS)
     if is_early:
         yield row("page", case, "confirmed answer after the drop", "s", [time.monotonic() - dropped])
     if errors := forecast_errors(told, dropped, told[-1][0] + told[-1][1] if told else dropped):
@@ -121,8 +108,7 @@ def walk(visit: Visit, app: psutil.Process, file: Path, questions: list[tuple[st
     for number, (question, right) in enumerate(questions):
         if number:
             visit.ask(question)
-            while accounts.count() <= number:
-                page.wait_for_timeout(100)
+            visit.answered(number + 1, LIMIT_SECONDS)
         text = answer(visit, question)
         is_right, is_marked = bool(re.search(right, text.partition("From ")[0])), bool(_MARKS.search(text))
         kind = "right" if is_right else "wrong, marked" if is_marked else "wrong, unmarked"
