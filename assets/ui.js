@@ -3,6 +3,8 @@
 window.ondevice = (() => {
   "use strict";
 
+  window.ondevice.giveFramesBack(); // see first.js
+
   const redraws = new Set();
   const redrawAll = () => requestAnimationFrame(() => redraws.forEach((draw) => draw()));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);

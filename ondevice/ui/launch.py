@@ -123,7 +123,7 @@ def serving(
         from ondevice.ui.app import build_app
         from ondevice.ui.map.routes import map_routes
         from ondevice.ui.page_routes import page_routes
-        from ondevice.ui.panels import login_script, scripts, stylesheet
+        from ondevice.ui.panels import login_script, run_first, scripts, stylesheet
         from ondevice.ui.recording import recording_route
         from ondevice.ui.theme import MARK, make_theme, mark_routes
 
@@ -144,6 +144,7 @@ def serving(
         handover()
         require_port(host, port)
         be_patient()
+        run_first()
         demo.launch(
             server_name=f"[{host}]" if ":" in host else host,  # as it stands in an address
             server_port=port,

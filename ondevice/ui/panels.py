@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from html import escape
 from typing import Any
 
 import gradio as gr
+from gradio.routes import templates
+from jinja2 import ChoiceLoader, DictLoader
 
 from ondevice.files import asset
 
@@ -61,6 +64,16 @@ def scripts() -> str:
     """The drawing code as one inline script for the page's head; nothing is loaded from outside."""
     code = "\n".join(map(asset, asset("scripts.txt").split()))  # in the order in which they need each other
     return f"<script>{code}</script>"
+
+
+@cache
+def run_first() -> None:
+    """Puts a script of ours before Gradio's own into every page of this process; `head` comes after them."""
+    page, loader = "frontend/index.html", templates.env.loader
+    assert loader is not None, "Gradio's folder of pages"
+    html, *_ = loader.get_source(templates.env, page)
+    first = html.replace("<head>", f"<head><script>{{{asset('first.js')}}}</script>", 1)
+    templates.env.loader = ChoiceLoader([DictLoader({page: first}), loader])
 
 
 def login_script() -> str:

@@ -14,3 +14,20 @@ def test_the_page_tells_others_its_own_name(visit: Visit) -> None:
     assert "ondevice" in told
     assert "gradio" not in told.lower()
     assert "{url}" not in told
+
+
+def test_a_page_at_rest_takes_no_frames(visit: Visit) -> None:
+    page = visit.page
+    page.add_init_script(
+        "const frame = window.requestAnimationFrame; window.frames_taken = 0;"
+        "window.requestAnimationFrame = (step) => { window.frames_taken++; return frame(step); };"
+    )
+    page.reload()
+    page.wait_for_selector("#od-workbench")
+
+    def is_at_rest() -> bool:
+        before = page.evaluate("window.frames_taken")
+        page.wait_for_timeout(1000)
+        return 0 < before == page.evaluate("window.frames_taken")
+
+    visit.until(is_at_rest, "no frame is taken within a second", 20)

@@ -145,6 +145,7 @@ def main() -> None:
     counts, most = Counter(one.metric for one in rows if one.unit == "answers"), dict[str, float]()
     for one in rows:
         most[one.metric] = max(one.p50, most.get(one.metric, 0.0))
+    at_rest = [one for one in rows if one.metric == "of a core at rest"]
     summary = {
         "right": float(counts["right"]),
         "wrong_marked": float(counts["wrong, marked"]),
@@ -152,7 +153,7 @@ def main() -> None:
         "seconds_to_page": most["page is served"],
         "seconds_to_first_answer": most["first answer after the drop"],
         "forecast_off": most.get("forecast off", 0.0),
-        "idle_share_app": max(one.p50 for one in rows if one.contender == "app" and one.metric == "of a core at rest"),
+        **{f"idle_share_{name}": max(one.p50 for one in at_rest if one.contender == name) for name in ("app", "page")},
     }
     if flags.out is not None:
         write_result(flags.out, replace(result, rows=tuple(rows), summary=summary, complete=True))
