@@ -86,6 +86,12 @@ def show_library(visit: Visit, clock: Clock, folder: Path) -> None:
     visit.page.locator(".od-entry summary").click()
 
 
+def show_map(visit: Visit, clock: Clock, folder: Path) -> None:
+    show_answer(visit, clock, folder)
+    visit.page.click("[data-map=grow]")
+    visit.page.evaluate("window.ondevice.openPane('map')")  # where one pane alone is in view
+
+
 def begin_reading(visit: Visit, folder: Path) -> None:
     visit.upload(str(sample_pdf(folder / "lighthouse.pdf")))
     visit.state("ready")
@@ -98,6 +104,7 @@ STATES: dict[str, Callable[[Visit, Clock, Path], None]] = {
     "answer": show_answer,
     "error": show_error,
     "library": show_library,
+    "map": show_map,
 }
 
 
