@@ -25,9 +25,10 @@ class ConversationActions:
         return self._runner.page(visitor)
 
     def open(self, visitor_id: object, conversation_id: object, shown: object = None) -> Patch:
-        """Show an earlier conversation."""
+        """Show an earlier conversation, which a restart shows again."""
         visitor, workspace, conversation = self._found(visitor_id, conversation_id, shown)
         workspace.conversation = conversation
+        self._keeping.note(workspace)
         return self._runner.page(visitor)
 
     def rename(self, visitor_id: object, conversation_id: object, title: object, shown: object = None) -> Patch:
