@@ -62,7 +62,7 @@ def run_answers(
             num_tokens=num_tokens,
             generation=generation,
             questions=(
-                *(asked(question, generation) for question in text.questions),
+                *(asked(question, text.text, generation) for question in text.questions),
                 *(_foreign(number, question) for number, question in enumerate(_of_others(texts, index)[:foreign])),
             ),
         )
@@ -77,8 +77,12 @@ def answers_config(config: EngineConfig, new_tokens: int) -> EngineConfig:
     return replace(config, generation=generation)
 
 
-def asked(question: Question, generation: GenerationConfig) -> Asked:
-    """A question as it is put to a session, and how its answer is scored."""
+def asked(question: Question, text: str, generation: GenerationConfig) -> Asked:
+    """A question about a text as it is put to a session, and how its answer is scored.
+
+    Whether the right one stood before the model is asked only of those that stand in the text, word for word.
+    """
+    standing = [one for one in question.references if scores.holds(text, one)]
 
     def choose(session: Session) -> Answering:
         likelihoods = log_likelihoods(session, question.text, question.choices)
@@ -97,8 +101,9 @@ def asked(question: Question, generation: GenerationConfig) -> Asked:
         noted = list[Event]()
         events = session.ask(f"{question.text}\n{SHORTLY}", generation)
         answer = yield from write_answer(_noted(events, noted))
-        held = scores.best(scores.holds, _before_model(session, noted), question.references)
-        found = {F1: scores.best(scores.qa_f1, answer, question.references), HELD: held, REFUSED: _is_refused(answer)}
+        found = {F1: scores.best(scores.qa_f1, answer, question.references), REFUSED: _is_refused(answer)}
+        if standing:
+            found[HELD] = scores.best(scores.holds, _before_model(session, noted), standing)
         return Outcome(answer, found)
 
     return Asked(question.number, question.text, question.references, choose if question.choices else reply)

@@ -68,7 +68,7 @@ def run_rows(setup: Setup, texts: Sequence[tuple[Text, int]]) -> Iterator[Event 
 def _row(setup: Setup, text: Text, num_tokens: int, budget: int, number: int) -> Iterator[Event | Trial]:
     engine, (question, *_) = setup.engine, text.questions
     passages, right = split(text.text, question.references)
-    one = asked(question, engine.config.generation)
+    one = asked(question, text.text, engine.config.generation)
 
     def trial(name: str, session: Session) -> Iterator[Event | Trial]:
         began = time.perf_counter()

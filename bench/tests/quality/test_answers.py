@@ -59,6 +59,15 @@ def trials(setup: Setup, names: str = "", budget: int = 640, text: Text = TEXT) 
     return [item for item in run_answers(setup, [(text, NUM_TOKENS)], chosen(names), budget) if isinstance(item, Trial)]
 
 
+def test_what_stands_nowhere_in_the_text_cannot_have_been_found_there() -> None:
+    questions = tuple(
+        replace(QUESTIONS[0], number=at, references=one) for at, one in enumerate((("11 lamps",), ("10",)))
+    )
+    unsaid, said = trials(setup_of(), "none", text=replace(TEXT, questions=questions))
+    assert set(unsaid.scores) == {F1, REFUSED}
+    assert set(said.scores) == {F1, REFUSED, HELD}
+
+
 # -- contenders --------------------------------------------------------------------------------------
 
 
