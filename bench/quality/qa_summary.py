@@ -71,8 +71,10 @@ def _beyond_best(
 def longbench_summary(rows: Iterable[Row]) -> dict[str, float]:
     """Scores as LongBench reports them, 0 to 100: of each task and contender, and the average over the tasks.
 
-    `average` is that of the default settings, or of the first contender where those were not measured.
+    `average` is that of the default settings, or of the first contender where those were not measured. What these are
+    beyond another one is the mean over the rows that both have answered, with its interval.
     """
+    rows = list(rows)
     tasks: dict[str, dict[str, list[float]]] = {}
     for one in rows:
         tasks.setdefault(one.contender, {}).setdefault(one.case["task"], []).append(one.p50)
@@ -80,6 +82,10 @@ def longbench_summary(rows: Iterable[Row]) -> dict[str, float]:
     averages = {name: float(np.mean([*of.values()])) for name, of in means.items()}
     summary = {"average": averages.get("default", next(iter(averages.values()), 0.0))}
     summary |= {f"average_{key_of(name)}": value for name, value in averages.items()}
+    scores = question_scores(rows)
+    for name in scores.keys() - {_OURS} if _OURS in scores else ():
+        beyond = _beyond_best(scores, [name], _shared(scores, _OURS, name), f"default_minus_{key_of(name)}")
+        summary |= {key: 100 * value for key, value in beyond.items()}
     return summary | {f"{task}_{key_of(name)}": value for name, of in means.items() for task, value in of.items()}
 
 

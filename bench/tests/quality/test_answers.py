@@ -276,9 +276,12 @@ def test_longbench_is_the_average_over_tasks() -> None:
     rows.append(row("default", {"task": "u", "budget": 1, "trial": "0"}, "x", "share", [0.25]))
     assert longbench_summary(rows) == {
         "average": 50.0, "average_default": 50.0, "average_bm25": 25.0,
-        "t_default": 75.0, "u_default": 25.0, "t_bm25": 25.0,
+        "t_default": 75.0, "u_default": 25.0, "t_bm25": 25.0, "default_minus_bm25": 75.0,
     }  # fmt: skip
     assert longbench_summary(figures(bm25=[0.25]))["average"] == 25.0
+    compared = longbench_summary(figures(default=8 * [1.0, 0.5, 0.5], bm25=8 * [0.25, 0.5, 0.0]))
+    assert compared["default_minus_bm25"] == pytest.approx(100 * 1.25 / 3)
+    assert compared["default_minus_bm25_low"] < compared["default_minus_bm25"] < compared["default_minus_bm25_high"]
 
 
 def test_contenders_stand_side_by_side_in_the_picture_and_on_the_page() -> None:

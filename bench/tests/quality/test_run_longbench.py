@@ -108,7 +108,7 @@ def test_the_command_reports_tasks_and_contenders(tmp_path: Path, checkpoint: Pa
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout.splitlines()[-1])
     assert set(document["summary"]) == {
-        "average", "average_default", "average_truncation",
+        "average", "average_default", "average_truncation", "default_minus_truncation",
         "trec_default", "trec_truncation", "qasper_default", "qasper_truncation",
     }  # fmt: skip
     assert len(document["rows"]) == 8
