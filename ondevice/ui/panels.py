@@ -59,8 +59,9 @@ def drawer_head(title: str) -> gr.HTML:
 
 def scripts() -> str:
     """The drawing code as one inline script for the page's head; nothing is loaded from outside."""
-    code = "\n".join(map(asset, asset("scripts.txt").split()))  # in the order in which they need each other
-    return f"<script>{code}</script>"
+    names = asset("scripts.txt").split()  # in the order in which they need each other
+    code = "\n".join(f"{{\n{asset(name)}}}" for name in names)  # a block each: what one names, no other one sees
+    return f'<script>(() => {{ "use strict"; const od = window.ondevice = {{}};\n{code}\n}})();</script>'
 
 
 def login_script() -> str:
