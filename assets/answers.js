@@ -43,7 +43,8 @@ od.answerTool = async (link, name, at) => {
 const reword = ({ at, question }, link) => {
   const field = od.make("textarea", { rows: 2, value: question, ariaLabel: "The question in other words" });
   const keep = od.button({ className: "od-button", onclick: () => dialog.close() }, "Cancel");
-  const tools = od.make("div", { className: "od-tools" }, od.make("button", { className: "od-button od-primary" }, "Ask"), keep);
+  const ask = od.make("button", { type: "submit", className: "od-button od-primary" }, "Ask");
+  const tools = od.make("div", { className: "od-tools" }, ask, keep);
   if (at !== answers[0].at) tools.append(od.textElement("span", "The answers after it are dropped.", "od-explain"));
   const form = od.make("form", { className: "od-rewording" }, field, tools);
   const dialog = od.make("dialog", { className: "od-dialog" }, form);

@@ -13,14 +13,7 @@ od.fill = (element, props, watch) => {
     context.fillText("slots in use, while reading", 0, height - 4);
     const y = (slots) => floor - ((floor - TOP) * slots) / pot.capacity;
     if (pot) drawHistory(context, pot.history, width, y, floor, od.colour(canvas, "kept-3"));
-    context.strokeStyle = ceiling;
-    context.lineWidth = 1.5;
-    context.setLineDash([6, 3]);
-    context.beginPath();
-    context.moveTo(0, TOP);
-    context.lineTo(width, TOP);
-    context.stroke();
-    context.setLineDash([]);
+    od.line(context, [[0, TOP], [width, TOP]], ceiling, 1.5, [6, 3]);
     context.fillStyle = ceiling;
     context.textAlign = "right";
     context.fillText(pot ? `ceiling: ${od.number(pot.capacity)} slots` : "ceiling", width, TOP - 6);
@@ -40,18 +33,12 @@ const drawHistory = (context, history, width, y, floor, ink) => {
   const begin = history.length > 1 ? Math.min(history[0][0], 0) : 0, end = history[history.length - 1][0];
   const first = history[0][0] > end / 2 ? history[0][0] : begin; // early steps are dropped from a long history
   const x = (tokens) => (width * (tokens - first)) / Math.max(end - first, 1);
-  context.beginPath();
-  context.moveTo(x(first), floor);
-  for (const [tokens, slots] of history) context.lineTo(x(tokens), y(slots));
-  context.lineTo(x(end), floor);
-  context.closePath();
+  const points = history.map(([tokens, slots]) => [x(tokens), y(slots)]);
+  od.line(context, points, ink, 1.5);
+  context.lineTo(x(end), floor); // on from there, around what lies under the line
+  context.lineTo(x(first), floor);
   context.globalAlpha = 0.25;
   context.fillStyle = ink;
   context.fill();
   context.globalAlpha = 1;
-  context.strokeStyle = ink;
-  context.lineWidth = 1.5;
-  context.beginPath();
-  history.forEach(([tokens, slots], i) => context[i ? "lineTo" : "moveTo"](x(tokens), y(slots)));
-  context.stroke();
 };

@@ -114,14 +114,8 @@ od.filmFrames = (canvas, film, map) => {
   const drawMemory = (read) => {
     const foot = 650, most = film.limit_bytes || film.pot_bytes, high = 58 * Math.min(film.pot_bytes / most, 1);
     const x = left + (wide * read) / total;
-    for (const [colour, y, dash] of [["ceiling", foot - 66, [8, 8]], ["line", foot, []]]) {
-      [pen.strokeStyle, pen.lineWidth] = [ink(colour), 2];
-      pen.setLineDash(dash);
-      pen.beginPath();
-      pen.moveTo(left, y);
-      pen.lineTo(right, y);
-      pen.stroke();
-    }
+    od.line(pen, [[left, foot - 66], [right, foot - 66]], ink("ceiling"), 2, [8, 8]);
+    od.line(pen, [[left, foot], [right, foot]], ink("line"), 2);
     veiled(0.2, () => { pen.fillStyle = ink("remembered"); pen.fillRect(left, foot - high, x - left, high); });
     pen.fillStyle = ink("remembered");
     pen.fillRect(left, foot - high - 2, x - left, 4);

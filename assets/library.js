@@ -7,7 +7,7 @@ const item = (entry, send, isUnfolded) => {
   const field = od.make("input", { value: title, maxLength: 200, disabled });
   const form = od.make("form", { className: "od-entry-form" },
     od.make("label", {}, "Name", field),
-    od.make("button", { className: "od-button", disabled }, "Rename"),
+    od.make("button", { type: "submit", className: "od-button", disabled }, "Rename"),
     od.button({ className: "od-button od-entry-delete", data: { title }, onclick: () => send.delete_entry({ id }) }, "Delete"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();

@@ -43,12 +43,8 @@ od.recording = (element, props, watch) => {
     pen.fillStyle = od.colour(canvas, "line");
     pen.fillRect(0, height - 1, width, 1);
     for (const [name, ink] of [["process_bytes", "kept-3"], ["pot_bytes", "novel"]]) {
-      pen.strokeStyle = od.colour(canvas, ink);
-      pen.lineWidth = 2;
-      pen.beginPath();
-      pen.moveTo(0, height * (1 - past[0][name] / most));
-      for (const frame of past) pen.lineTo((frame.read / recording.tokens) * width, height * (1 - frame[name] / most));
-      pen.stroke();
+      const points = past.map((frame) => [(frame.read / recording.tokens) * width, height * (1 - frame[name] / most)]);
+      od.line(pen, [[0, points[0][1]], ...points], od.colour(canvas, ink), 2);
     }
   });
 

@@ -63,6 +63,8 @@ const tellTitle = () => {
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 let ticking = 0;
 od.progress = (element, props, watch) => {
+  const bar = element.querySelector(".od-bar");
+  bar.after(bar.cloneNode(true)); // of the text extracted, and of the tokens read
   let told = "";
   od.follow(props, watch, (value) => {
     const news = JSON.stringify(value);

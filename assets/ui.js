@@ -107,6 +107,16 @@ od.penOf = (canvas, width, height) => {
   return pen;
 };
 
+/** A line through points. */
+od.line = (pen, points, colour, width, dash = []) => {
+  [pen.strokeStyle, pen.lineWidth] = [colour, width];
+  pen.setLineDash(dash);
+  pen.beginPath();
+  for (const [x, y] of points) pen.lineTo(x, y); // the first one begins it
+  pen.stroke();
+  pen.setLineDash([]);
+};
+
 /** Calls `draw(pen, width, height)` now, on every resize and on every change of the theme. */
 od.canvasOf = (canvas, height, draw) => {
   const paint = () => {

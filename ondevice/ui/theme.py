@@ -37,11 +37,11 @@ def make_theme() -> gr.themes.Base:
         text_size=gr.themes.sizes.text_md,
         font=[fonts.LocalFont(_FAMILY, weights=(400, 600, 700)), *(fonts.Font(name) for name in _SANS)],
         font_mono=[fonts.Font(name) for name in _MONO],
-    )
+    ).set(block_shadow="none")
     for name, (light, dark) in _COLOURS.items():  # each becomes a variable of the stylesheet
         setattr(theme, name, light)
         setattr(theme, f"{name}_dark", dark)
-    return theme.set(block_shadow="none")
+    return theme
 
 
 def manifest(root: str = "") -> dict[str, Any]:
