@@ -1,21 +1,19 @@
 // Evidence: passages of the document with the way to them, copying, and files made in the browser.
 // What the document says is written with textContent only.
-let answers = [], send = null, element = null;
+let send = null, element = null;
 
 od.sources = (panel, props, watch, senders) => {
   [element, send] = [panel, senders];
   const section = element.querySelector(".od-sources"), list = element.querySelector(".od-answers");
   let shown = "";
   od.follow(props, watch, (value) => {
-    answers = value?.answers ?? [];
-    const now = JSON.stringify(answers), before = shown;
+    const answers = value?.answers ?? [], now = JSON.stringify(answers), before = shown;
     if (now === shown) return; // what somebody has unfolded or focused stays
     shown = now;
     section.hidden = !answers.length;
     list.replaceChildren(...answers.map((answer, i) => entry(answer, i === 0)));
     od.setAnswers(answers);
     const first = answers[0]?.sources[0];
-    od.setPins(answers[0]?.sources ?? []);
     if (before && first && !od.isNarrow()) od.showSpan?.(first.start, first.stop, true); // the reading view may be absent
   });
 };
@@ -26,7 +24,7 @@ const entry = ({ question, about, sources }, isLatest) => od.make("details", { o
 
 /** What the icons under an answer do. */
 od.answerTool = async (link, name, at) => {
-  const answer = answers.find((one) => one.at === at), said = element.querySelector(".od-said");
+  const answer = od.answers.find((one) => one.at === at), said = element.querySelector(".od-said");
   if (name === "stop") return document.querySelector("#od-stop-answer").click();
   if (!answer) return; // an older one, of which the page knows no more
   const { question } = answer;
@@ -45,7 +43,7 @@ const reword = ({ at, question }, link) => {
   const keep = od.button({ className: "od-button", onclick: () => dialog.close() }, "Cancel");
   const ask = od.make("button", { type: "submit", className: "od-button od-primary" }, "Ask");
   const tools = od.make("div", { className: "od-tools" }, ask, keep);
-  if (at !== answers[0].at) tools.append(od.textElement("span", "The answers after it are dropped.", "od-explain"));
+  if (at !== od.answers[0].at) tools.append(od.textElement("span", "The answers after it are dropped.", "od-explain"));
   const form = od.make("form", { className: "od-rewording" }, field, tools);
   const dialog = od.make("dialog", { className: "od-dialog" }, form);
   form.addEventListener("submit", (event) => {
@@ -78,7 +76,7 @@ const passage = ({ start, stop, where, text, bar }, i) => {
 const card = od.make("p", { className: "od-dialog od-quotation", popover: "manual", role: "tooltip" });
 const quote = (event) => {
   const link = event.target instanceof Element && event.target.closest("#od-chat a[href^='#passage-']");
-  const source = link && answers.flatMap((answer) => answer.sources)
+  const source = link && od.answers.flatMap((answer) => answer.sources)
     .find(({ start, stop }) => link.getAttribute("href") === `#passage-${start}-${stop}`);
   if (!source) return card.isConnected && card.hidePopover();
   card.textContent = `${source.where}: ${source.text}`;

@@ -1,11 +1,13 @@
 // Pins on the map: where the passages stand that the last answer looked at, with their numbers. A pin leads to its
 // passage in the text, as the number under the answer does.
 const listeners = new Set();
-let sources = [];
+let sources = []; // of the last answer
 
-/** The passages of the last answer: each with start, stop and where. */
-od.setPins = (passages) => {
-  sources = passages;
+/** The answers that are listed, the last one first; each has its sources, with start, stop and where. */
+od.answers = [];
+od.setAnswers = (answers) => {
+  od.answers = answers;
+  sources = answers[0]?.sources ?? [];
   listeners.forEach((listener) => listener());
 };
 

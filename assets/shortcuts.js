@@ -30,7 +30,6 @@ const leave = (event) => {
 };
 const unlessTyped = (action) => (event) => { if (!isTyped(event.target)) action(event); };
 const showKeys = (event) => { event.preventDefault(); document.querySelector(".od-keys")?.showModal(); };
-od.keys = () => {}; // the sheet is a dialog, which needs no script of its own
 
 const keys = {
   "/": focusQuestion, ArrowUp: bringBack, Escape: leave, "?": unlessTyped(showKeys),

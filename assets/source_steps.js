@@ -1,11 +1,6 @@
 // The way from source to source of an answer in the document, and back to where one was before the first of them.
 const MOST = 20; // places that are remembered
 
-let answers = []; // of each its sources, the last answer first
-
-/** The answers that are listed: each with its sources, which have start and stop. */
-od.setAnswers = (latest) => { answers = latest; };
-
 /** The line above the text. `here()` gives the place that is shown, `leave(place)` goes back there, and `show(span)`
  *  shows a passage. */
 od.sourceSteps = (element, { here, leave, show }) => {
@@ -41,7 +36,7 @@ od.sourceSteps = (element, { here, leave, show }) => {
     /** A passage is about to be shown that was asked for elsewhere. */
     jumps: (span) => {
       const isIt = (source) => source.start === span.start && source.stop === span.stop;
-      sources = answers.map((answer) => answer.sources).find((list) => list.some(isIt)) ?? [];
+      sources = od.answers.map((answer) => answer.sources).find((list) => list.some(isIt)) ?? [];
       at = sources.findIndex(isIt);
       past = [...past, { ...here(), focus: document.activeElement }].slice(-MOST);
       tell();

@@ -32,13 +32,8 @@ od.settings_note = (element, props, watch) => od.follow(props, watch, (value) =>
   note.dataset.kind = value?.kind ?? "";
   if (field) field.after(note);
   else element.append(note);
-  for (const wrong of document.querySelectorAll(".od-wrong")) {
-    wrong.classList.remove("od-wrong");
-    wrong.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
-  }
-  if (value?.kind !== "error" || !field) return;
-  field.classList.add("od-wrong");
-  field.querySelector("input, textarea")?.setAttribute("aria-invalid", "true");
+  document.querySelectorAll("#od-settings [aria-invalid]").forEach((wrong) => wrong.removeAttribute("aria-invalid"));
+  if (value?.kind === "error") field?.querySelector("input, textarea")?.setAttribute("aria-invalid", "true");
 });
 
 od.problem = (element, props, watch) => od.follow(props, watch,

@@ -22,23 +22,6 @@ for (const kind of ["click", "auxclick"]) {
   }, true);
 }
 
-// The workbench takes what the header and a notice leave of the window: neither has a fixed height.
-const WORKBENCH = "od-workbench";
-const fitWorkbench = () => {
-  const bench = document.getElementById(WORKBENCH);
-  if (!bench) return; // not there yet
-  const top = Math.round(bench.getBoundingClientRect().top + window.scrollY);
-  document.documentElement.style.setProperty("--od-top", `${top}px`);
-};
-const sizes = new ResizeObserver(fitWorkbench);
-new MutationObserver((_, found) => {
-  const elements = ["od-header", WORKBENCH].map((id) => document.getElementById(id));
-  if (elements.some((element) => !element)) return;
-  found.disconnect();
-  addEventListener("resize", fitWorkbench);
-  for (const element of [document.documentElement, ...elements]) sizes.observe(element);
-}).observe(document, { childList: true, subtree: true });
-
 // A file may be dropped anywhere: a browser would open what falls beside the box, in place of this page.
 const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
 let dragging = 0;
