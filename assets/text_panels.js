@@ -32,7 +32,7 @@ od.settings_note = (element, props, watch) => od.follow(props, watch, (value) =>
   note.dataset.kind = value?.kind ?? "";
   if (field) field.after(note);
   else element.append(note);
-  document.querySelectorAll("#od-settings [aria-invalid]").forEach((wrong) => wrong.removeAttribute("aria-invalid"));
+  document.querySelectorAll("#od-settings [aria-invalid=true]").forEach((wrong) => wrong.removeAttribute("aria-invalid"));
   if (value?.kind === "error") field?.querySelector("input, textarea")?.setAttribute("aria-invalid", "true");
 });
 
