@@ -34,13 +34,10 @@ const mends = [
     if (!isTyping) field.focus();
   }],
 ];
-let isDue = false;
+let frame = 0;
 const mend = () => {
-  isDue = false;
+  frame = 0;
   for (const [selector, change] of mends) document.querySelectorAll(selector).forEach(change);
 };
-new MutationObserver(() => {
-  if (isDue) return;
-  isDue = true;
-  requestAnimationFrame(mend);
-}).observe(document.documentElement, { childList: true, subtree: true, attributeFilter: ["name"] });
+new MutationObserver(() => { frame ||= requestAnimationFrame(mend); })
+  .observe(document.documentElement, { childList: true, subtree: true, attributeFilter: ["name"] });

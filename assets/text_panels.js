@@ -84,10 +84,7 @@ const tellProgress = (element, value) => {
     track.ariaValueText = [text, detail].filter(Boolean).join(", ") || "not begun";
     od.setBar(track, label, done, total);
   });
-  const read = document.querySelector(".od-numbers [data-number=read]");
-  if (!read) return;
-  read.querySelector("b").textContent = od.number(tokens?.done ?? 0);
-  read.querySelector("span").textContent = `of ${od.number(tokens?.total ?? 0)} tokens read`;
+  tellNumber("read", od.number(tokens?.done ?? 0), `of ${od.number(tokens?.total ?? 0)} tokens read`);
 };
 
 /** How far something is; a `total` of null is not known: no invented share then. */
@@ -97,12 +94,14 @@ od.setBar = (track, label, done, total) => {
   if (total !== null) track.firstChild.style.width = `${(100 * done) / Math.max(total, 1)}%`;
 };
 
-od.numbers = (element, props, watch) => od.follow(props, watch, (value) => {
-  for (const [name, [number, what]] of Object.entries(value ?? {})) {
-    const line = element.querySelector(`[data-number=${name}]`);
-    line.querySelector("b").textContent = number;
-    line.querySelector("span").textContent = what;
-  }
+const tellNumber = (name, number, what) => {
+  const [told, about] = document.querySelectorAll(`.od-numbers [data-number=${name}] > *`);
+  if (!told) return; // not there yet
+  told.textContent = number;
+  about.textContent = what;
+};
+od.numbers = (_, props, watch) => od.follow(props, watch, (value) => {
+  for (const [name, [number, what]] of Object.entries(value ?? {})) tellNumber(name, number, what);
 });
 
 od.latency = (element, props, watch) => {

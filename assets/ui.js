@@ -23,16 +23,15 @@ for (const kind of ["click", "auxclick"]) {
 }
 
 // The workbench takes what the header and a notice leave of the window: neither has a fixed height.
-const fitWorkbench = () => {
-  const top = Math.round(document.getElementById("od-workbench").getBoundingClientRect().top + window.scrollY);
-  document.documentElement.style.setProperty("--od-top", `${top}px`);
-};
 new MutationObserver((_, found) => {
-  const elements = ["od-header", "od-workbench"].map((id) => document.getElementById(id));
-  if (elements.includes(null)) return; // not there yet
+  const [header, bench] = ["od-header", "od-workbench"].map((id) => document.getElementById(id));
+  if (!header || !bench) return; // not there yet
   found.disconnect();
-  const sizes = new ResizeObserver(fitWorkbench);
-  for (const element of [document.documentElement, ...elements]) sizes.observe(element);
+  const sizes = new ResizeObserver(() => {
+    const top = Math.round(bench.getBoundingClientRect().top + window.scrollY);
+    document.documentElement.style.setProperty("--od-top", `${top}px`);
+  });
+  for (const element of [document.documentElement, header, bench]) sizes.observe(element);
 }).observe(document, { childList: true, subtree: true });
 
 // A file may be dropped anywhere: a browser would open what falls beside the box, in place of this page.
