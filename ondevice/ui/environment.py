@@ -22,11 +22,9 @@ _KEPT = ("GRADIO_ROOT_PATH",)
 def private_folder() -> Iterator[Path]:
     """A folder that only this user may enter; it is removed with all that is in it at the end."""
     _remove_leftovers()
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))  # mkdtemp: mode 0700
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    prefix = f"{_PREFIX}{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:  # of mode 0700
+        yield Path(folder)
 
 
 def prepare_gradio(folder: Path) -> Path:

@@ -35,7 +35,7 @@ TEMPLATES = _templates()
 
 
 def panel(name: str, value: Any = None, events: Sequence[str] = ()) -> gr.HTML:
-    """One of `TEMPLATES`, drawn by the function of the same name in assets/.
+    """One of `TEMPLATES`, drawn by the function of the same name in assets/, where there is one.
 
     Args:
         events: those that its script may send, each with data: it is given a function for each.
@@ -44,7 +44,7 @@ def panel(name: str, value: Any = None, events: Sequence[str] = ()) -> gr.HTML:
     return gr.HTML(
         value,
         html_template=TEMPLATES[name],
-        js_on_load=f"window.ondevice.{name}(element, props, watch, {{{senders}}})",
+        js_on_load=f"window.ondevice.{name}?.(element, props, watch, {{{senders}}})",
         apply_default_css=False,
         elem_id=f"od-{name}",
     )
@@ -62,8 +62,9 @@ def drawer_head(title: str) -> gr.HTML:
 
 def scripts() -> str:
     """The drawing code as one inline script for the page's head; nothing is loaded from outside."""
-    code = "\n".join(map(asset, asset("scripts.txt").split()))  # in the order in which they need each other
-    return f"<script>{code}</script>"
+    names = asset("scripts.txt").split()  # in the order in which they need each other
+    code = "\n".join(f"{{\n{asset(name)}}}" for name in names)  # a block each: what one names, no other one sees
+    return f'<script>(() => {{ "use strict"; const od = window.ondevice;\n{code}\n}})();</script>'
 
 
 @cache

@@ -23,12 +23,12 @@ _COLOUR, _GROUND = "#0f766e", "#f6f8f9"
 _FAMILY = "IBM Plex Sans"  # its figures are all of one width
 _SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "DejaVu Sans", "sans-serif")
 _MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
-_COLOURS = json.loads(asset("colours.json"))  # light and dark
+_COLOURS = json.loads(asset("colours.json"))  # light and dark: the theme's, and `od_...` of what we draw ourselves
 
 
 def make_theme() -> gr.themes.Base:
     """The theme of the app."""
-    base = gr.themes.Base(
+    theme = gr.themes.Base(
         primary_hue=gr.themes.colors.teal,
         secondary_hue=gr.themes.colors.teal,
         neutral_hue=gr.themes.colors.slate,
@@ -37,10 +37,11 @@ def make_theme() -> gr.themes.Base:
         text_size=gr.themes.sizes.text_md,
         font=[fonts.LocalFont(_FAMILY, weights=(400, 600, 700)), *(fonts.Font(name) for name in _SANS)],
         font_mono=[fonts.Font(name) for name in _MONO],
-    )
-    light = {name: colour for name, (colour, _) in _COLOURS.items()}
-    dark = {f"{name}_dark": colour for name, (_, colour) in _COLOURS.items()}
-    return base.set(block_shadow="none", **light, **dark)
+    ).set(block_shadow="none")
+    for name, (light, dark) in _COLOURS.items():  # each becomes a variable of the stylesheet
+        setattr(theme, name, light)
+        setattr(theme, f"{name}_dark", dark)
+    return theme
 
 
 def manifest(root: str = "") -> dict[str, Any]:

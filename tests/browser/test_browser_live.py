@@ -136,10 +136,10 @@ def test_three_numbers_and_three_states_tell_what_became_of_the_document(visit: 
     assert sum(a != b for a, b in pairwise(states)) < len(states) / 4, "smooth, no noise"
     assert page.is_hidden(".od-whole")
     visit.grow_map()
-    for part in ("[data-look=head]", ".od-layers", ".od-scale canvas"):
+    for part in ("[data-look=head]", ".od-layers", ".od-heat"):
         assert page.is_hidden(part), "for experts alone"
     page.click("[data-map=experts]")
-    for part in ("[data-look=head]", ".od-layers", ".od-scale canvas"):
+    for part in ("[data-look=head]", ".od-layers", ".od-heat"):
         assert page.is_visible(part)
     assert page.is_hidden(".od-states")
 
