@@ -13,7 +13,7 @@
       context.fillStyle = od.colour(canvas, "line");
       context.fillRect(0, floor, width, 1);
       context.fillStyle = od.colour(canvas, "quiet");
-      context.fillText("slots in use, while reading", 0, height - 4);
+      context.fillText(od.words("slots in use, while reading"), 0, height - 4);
       const y = (slots) => floor - ((floor - TOP) * slots) / pot.capacity;
       if (pot) drawHistory(context, pot.history, width, y, floor, od.colour(canvas, "kept-3"));
       context.strokeStyle = ceiling;
@@ -26,7 +26,7 @@
       context.setLineDash([]);
       context.fillStyle = ceiling;
       context.textAlign = "right";
-      context.fillText(pot ? `ceiling: ${od.number(pot.capacity)} slots` : "ceiling", width, TOP - 6);
+      context.fillText(od.words(pot ? `ceiling: ${od.number(pot.capacity)} slots` : "ceiling"), width, TOP - 6);
     });
     od.follow(props, watch, (value) => {
       pot = value;

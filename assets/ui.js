@@ -137,6 +137,13 @@ window.ondevice = (() => {
     return element;
   };
 
+  /** Writes a text into an element, where it is another one than before: the same again would be read out again. */
+  const tell = (element, text) => {
+    if (told.get(element) !== text) element.textContent = text;
+    told.set(element, text); // the page may say it in another language by now
+  };
+  const told = new WeakMap();
+
   const number = (value) => value.toLocaleString("en-US");
 
   /** Seconds as a clock that counts them: 42 s, 3 min 05 s, 2 h 10 min. */
@@ -146,5 +153,5 @@ window.ondevice = (() => {
     return whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
   };
 
-  return { colour, follow, canvasOf, onTheme, textElement, saveFile, number, clock };
+  return { colour, follow, canvasOf, onTheme, textElement, saveFile, tell, number, clock };
 })();

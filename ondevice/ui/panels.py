@@ -7,6 +7,7 @@ canvas.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from html import escape
@@ -16,6 +17,7 @@ import gradio as gr
 
 from ondevice.files import asset
 
+_GERMAN = "de-ondevice"  # as in assets/language.js
 _STYLES = ("ui.css", "panes.css", "drawers.css", "scan.css")
 _BETWEEN_TAGS, _LINE_END = re.compile(r"(?<=>)\s*\n\s*(?=<)"), re.compile(r"\s*\n\s*")
 
@@ -61,6 +63,15 @@ def scripts() -> str:
     """The drawing code as one inline script for the page's head; nothing is loaded from outside."""
     code = "\n".join(map(asset, asset("scripts.txt").split()))  # in the order in which they need each other
     return f"<script>{code}</script>"
+
+
+def worded_page() -> dict[str, Any]:
+    """Rules, scripts and the other language of the page, as Gradio's launch takes them.
+
+    Under `de` itself Gradio would put the German of a label there also for who has chosen English.
+    """
+    german = gr.I18n(**{_GERMAN: json.loads(asset("german.json"))})
+    return {"css": stylesheet(), "head": scripts(), "i18n": german}
 
 
 def login_script() -> str:
