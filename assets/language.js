@@ -18,7 +18,7 @@
   if (!catalogue) return;
 
   // {#} is a number with its unit, or several with commas between; {w} other words of the app; {} is somebody else's.
-  const NUMBER = "(?:under )?\\d[\\d.,]*(?:(?:–|, )\\d[\\d.,]*|\\s(?:%|ms|s|min|h|bytes|kB|MB|GB|tokens/s)(?![\\w/])|(?<=\\d (?:min|h)) \\d+)*";
+  const NUMBER = "(?:under )?\\d(?:[\\d.,]*\\d)?(?:(?:–|, )\\d(?:[\\d.,]*\\d)?|\\s(?:%|ms|s|min|h|bytes|kB|MB|GB|tokens/s)(?![\\w/])|(?<=\\d (?:min|h)) \\d+)*";
   const INSERT = { "#": `(${NUMBER})`, w: "(.+?)", "": "(.*)" };
   const literal = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
   const bare = new RegExp(`^${NUMBER}$`);
@@ -81,11 +81,13 @@
   // Where others speak; where the app does in whole sentences among theirs; and where it does alone within those.
   const THEIRS = "script, style, code, option[lang], q, mark, .od-text-inner p, .od-asked, .od-quote, .od-entry b, .od-quotation, .od-found h2, "
     + ".od-rows th[scope=row], .od-rows td:last-child, .od-card dd:first-of-type, .od-model-list b, .od-list summary span, "
-    + ".od-library dt:first-of-type + dd, #od-chat .user-row";
+    + ".od-library dd:first-of-type, .od-library dd:nth-of-type(3), #od-file .file, #od-file .file-preview, #od-chat .user-row";
   const MIXED = "#od-chat .bot-row";
   const OURS = "#od-chat .thought-group, #od-chat blockquote strong, #od-chat blockquote a, #od-chat a[href^='#answer-']";
   const NAMED = ["Model", "The document says", "Not found in the document"].flatMap((row) => [row, catalogue[row]]);
   const NEW = "New conversation"; // stands where users' names do
+  // A file's name and what is said of it, in one text: names are not ours.
+  const SPLIT = [["#od-documents label *", /^([^\n]*\n)(.*)$/s], ["#od-members label *", /^(.*)( \(library\))$/s]];
   const ATTRIBUTES = ["title", "aria-label", "aria-valuetext", "placeholder", "alt", "data-said"];
   const written = new WeakMap(), unknown = new Set();
 
@@ -95,8 +97,9 @@
     if (!/[A-Za-z]{2}|\d[.,]\d/.test(text) || before[name] === text || parent.closest(THEIRS) && text !== NEW) return null;
     if (!name && parent.matches("li") && NAMED.includes(node.previousSibling?.textContent)) return null;
     const isMixed = Boolean(parent.closest(MIXED)) && !parent.closest(OURS);
-    // In the list of documents a line is a file's name, and what stands below it is not.
-    const [, head, rest] = (parent.closest("#od-documents") && /^([^\n]*\n)(.*)$/s.exec(text)) || [null, "", text];
+    const named = SPLIT.find(([selector]) => parent.matches(selector)), split = named?.[1].exec(text);
+    if (named && !split) return null;
+    const [, head, rest] = split ?? [null, "", text];
     const said = (parent.matches("strong, dt") && catalogue[`${text}:`]) || translated(rest, isMixed);
     if (!said && !isMixed && /[A-Za-z]{2}/.test(rest)) unknown.add(rest.trim());
     if (!said || head + said === text) return null;
@@ -106,6 +109,15 @@
   const attribute = (element, name) => {
     const text = element.hasAttribute(name) ? news(element, name, element.getAttribute(name), element) : null;
     if (text !== null) element.setAttribute(name, text);
+  };
+  // What a list shows is the value of a field, which no observer is told of: it changes where a list opens or closes.
+  let isDue = false;
+  const putChoices = () => {
+    isDue = false;
+    for (const field of document.querySelectorAll("#od-settings input[role=listbox]")) {
+      const text = field === document.activeElement ? null : exact(field.value);
+      if (text) field.value = text;
+    }
   };
   const put = (node) => {
     if (node.nodeType === Node.TEXT_NODE) {
@@ -127,6 +139,8 @@
     if (type === "childList") addedNodes.forEach(put);
     else if (type === "attributes") attribute(target, attributeName);
     else put(target);
+    if (!isDue) requestAnimationFrame(putChoices);
+    isDue = true;
   })).observe(document.body, { subtree: true, childList: true, characterData: true, attributeFilter: ATTRIBUTES });
 
   // A question that the page offers is asked in the language in which it is offered.
