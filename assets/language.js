@@ -15,6 +15,7 @@
     list.value = localStorage.getItem(KEY) ?? "";
     list.addEventListener("change", () => { localStorage.setItem(KEY, list.value); location.reload(); });
   };
+  if (catalogue || wanted === "en") root.lang = wanted; // Gradio puts the browser's there
   if (!catalogue) return;
 
   // {#} is a number with its unit, or several with commas between; {w} other words of the app; {} is somebody else's.
@@ -114,7 +115,7 @@
   let isDue = false;
   const putChoices = () => {
     isDue = false;
-    for (const field of document.querySelectorAll("#od-settings input[role=listbox]")) {
+    for (const field of document.querySelectorAll("#od-settings input[role=combobox]")) {
       const text = field === document.activeElement ? null : exact(field.value);
       if (text) field.value = text;
     }
@@ -129,7 +130,6 @@
     }
   };
   od.untranslated = () => [...unknown];
-  root.lang = "de";
   for (const [name, text] of Object.entries({ add: "Add a document", drop: "Drop a document of any length", next: " · next reading",
     choose: "or click to choose one. It stays on this machine.", anywhere: "Drop it anywhere: it is read at once" })) {
     root.style.setProperty(`--od-says-${name}`, JSON.stringify(od.words(text))); // for the stylesheet
