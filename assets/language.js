@@ -19,7 +19,8 @@
   if (!catalogue) return;
 
   // {#} is a number with its unit, or several with commas between; {w} other words of the app; {} is somebody else's.
-  const NUMBER = "(?:under )?\\d(?:[\\d.,]*\\d)?(?:(?:–|, )\\d(?:[\\d.,]*\\d)?|\\s(?:%|ms|s|min|h|bytes|kB|MB|GB|tokens/s)(?![\\w/])|(?<=\\d (?:min|h)) \\d+)*";
+  const DIGITS = "\\d(?:[\\d.,]*\\d)?", UNIT = "\\s(?:%|ms|s|min|h|bytes|kB|MB|GB|tokens/s)(?![\\w/])";
+  const NUMBER = `(?:under )?${DIGITS}(?:(?:–|, )${DIGITS}|${UNIT}|(?<=\\d (?:min|h)) \\d+)*`;
   const INSERT = { "#": `(${NUMBER})`, w: "(.+?)", "": "(.*)" };
   const literal = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
   const bare = new RegExp(`^${NUMBER}$`);
@@ -30,24 +31,21 @@
     return { key, kinds, pattern: new RegExp(`^${pattern}$`, "s"), weight: 10 * fixed + own };
   }).sort((a, b) => b.weight - a.weight); // the most particular one first
 
-  const inGerman = (number) => number.replace(/\d[\d.,]*\d/g, (digits) => digits.replace(/[.,]/g, (sign) => (sign === "," ? "." : ",")))
+  const inGerman = (number) => number.replace(/(?<=\d)[.,](?=\d)/g, (sign) => (sign === "," ? "." : ","))
     .replace("under", "unter").replace("bytes", "Bytes").replace("tokens/s", "Token/s");
-  const filled = (text, inserts) => {
-    let at = 0;
-    return text.replace(/\{[#w]?\}/g, () => inserts[at++]);
-  };
   const byTemplate = (text, isWhole) => {
     for (const { key, kinds, pattern } of templates) {
       const found = pattern.exec(text);
       if (!found || isWhole && (kinds.includes("w") || key.split(" ").length < 5)) continue;
       const inserts = found.slice(1).map((part, i) => (kinds[i] === "w" ? german(part) : kinds[i] ? inGerman(part) : part));
-      if (!inserts.includes(null)) return filled(catalogue[key], inserts);
+      if (!inserts.includes(null)) return catalogue[key].replace(/\{[#w]?\}/g, () => inserts.shift());
     }
     return null;
   };
-  const upper = (text) => text && text[0].toUpperCase() + text.slice(1), lower = (text) => text[0].toLowerCase() + text.slice(1);
+  const upper = (text) => text && text[0].toUpperCase() + text.slice(1), lower = (text) => text && text[0].toLowerCase() + text.slice(1);
   const exact = (text) => catalogue[text] ?? (catalogue[lower(text)] && upper(catalogue[lower(text)])) ?? null;
-  const found = (text) => exact(text) ?? byTemplate(text) ?? (text === lower(text) ? catalogue[upper(text)] ?? null : upper(byTemplate(lower(text))));
+  const found = (text) => exact(text) ?? byTemplate(text)
+    ?? (text === lower(text) ? catalogue[upper(text)] ?? null : upper(byTemplate(lower(text)))); // one in a sentence, or at its head
   /** Several sentences, or parts of one, each of which is known. */
   const inParts = (text) => {
     for (const between of [/(\n)/, /( · )/, /((?<=[.?!]) )(?=\S)/, /(; )/, /(, )/]) {
@@ -71,7 +69,7 @@
     return known.get(text);
   };
   const translated = (text, isWhole = false) => {
-    const [, before, inner, after] = /^([\s:]*)(.*?)(\s*)$/s.exec(text.replace(/[\u00a0]/g, " "));
+    const [, before, inner, after] = /^([\s:]*)(.*?)(\s*)$/s.exec(text.replaceAll("\u00a0", " "));
     if (!inner) return null;
     const said = isWhole ? (inner.split(" ").length > 3 ? catalogue[inner] ?? byTemplate(inner, true) : null)
       : catalogue[`${before}${inner}${after}`] ?? catalogue[before + inner] ?? (german(inner) && before + german(inner) + after);
@@ -80,8 +78,8 @@
   od.words = (text) => translated(String(text)) ?? text;
 
   // Where others speak; where the app does in whole sentences among theirs; and where it does alone within those.
-  const THEIRS = "script, style, code, option[lang], q, mark, .od-text-inner p, .od-asked, .od-quote, .od-entry b, .od-quotation, .od-found h2, "
-    + ".od-rows th[scope=row], .od-rows td:last-child, .od-card dd:first-of-type, .od-model-list b, .od-list summary span, "
+  const THEIRS = "script, style, code, option[lang], q, mark, .od-text-inner p, .od-asked, .od-quote, .od-quotation, .od-entry b, "
+    + ".od-rows th[scope=row], .od-rows td:last-child, .od-found h2, .od-card dd:first-of-type, .od-model-list b, .od-list summary span, "
     + ".od-library dd:first-of-type, .od-library dd:nth-of-type(3), #od-file .file, #od-file .file-preview, #od-chat .user-row";
   const MIXED = "#od-chat .bot-row";
   const OURS = "#od-chat .thought-group, #od-chat blockquote strong, #od-chat blockquote a, #od-chat a[href^='#answer-']";
@@ -115,10 +113,7 @@
   let isDue = false;
   const putChoices = () => {
     isDue = false;
-    for (const field of document.querySelectorAll("#od-settings input[role=combobox]")) {
-      const text = field === document.activeElement ? null : exact(field.value);
-      if (text) field.value = text;
-    }
+    for (const field of document.querySelectorAll("#od-settings input[role=combobox]")) field.value = exact(field.value) ?? field.value;
   };
   const put = (node) => {
     if (node.nodeType === Node.TEXT_NODE) {
@@ -146,8 +141,8 @@
   // A question that the page offers is asked in the language in which it is offered.
   document.addEventListener("click", (event) => {
     const example = event.target instanceof Element && event.target.closest("#od-chat .examples button");
+    if (!example) return;
     const field = document.querySelector("#od-question textarea");
-    if (!example || !field) return;
     event.stopImmediatePropagation();
     field.value = example.textContent.trim();
     field.dispatchEvent(new Event("input", { bubbles: true }));

@@ -17,9 +17,10 @@ ROOT = Path(__file__).parents[2]
 GERMAN = json.loads(asset("german.json"))
 INSERT = re.compile(r"\{[#w]?\}")
 OF_GRADIO = {  # its own words, for a browser that speaks English
-    "- or -", "Click to Upload", "Click to upload or drop files", "Drop File Here", "Invalid file type: {}. Only {} allowed.",
-    "Loading...", "Reset to default value", "Uploading {#}\n\t\tfile...", "Warning", "chatbot conversation", "common.upload",
-    "number input for {w}", "processing |", "queue: {}", "range slider for {w}", "Select example {#}: {w}", "File upload",
+    "- or -", "Click to Upload", "Click to upload or drop files", "Drop File Here", "File upload", "Loading...",
+    "Invalid file type: {}. Only {} allowed.", "Reset to default value", "Select example {#}: {w}", "Warning",
+    "Uploading {#}\n\t\tfile...", "chatbot conversation", "common.upload", "number input for {w}", "processing |",
+    "queue: {}", "range slider for {w}",
 }  # fmt: skip
 OF_MANY_PARTS = {
     "Then held by none of all heads",
