@@ -67,7 +67,7 @@ od.film = (element) => {
   const show = () => {
     const isAtRest = ["read", "stopped"].includes(document.body.dataset.state);
     button.disabled = !job && !(tokens.summary?.num_read && isAtRest);
-    if (!job) button.textContent = "Save as film";
+      if (!job) od.tell(button, "Save as film");
     button.title = job ? "Press again to cancel" : "The replay and the last answer as a video of ten seconds";
   };
   const cancel = () => { if (job) job.isOver = true; };
@@ -87,8 +87,7 @@ od.film = (element) => {
     job = { isOver: false };
     job.check = () => { if (job.isOver) throw job; };
     job.tell = (share) => {
-      const text = `Saving … ${Math.floor(100 * share)} %`;
-      if (button.textContent !== text) button.textContent = text;
+        od.tell(button, `Saving … ${Math.floor(100 * share)} %`);
     };
     job.tell(0);
     said.textContent = "";

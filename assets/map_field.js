@@ -110,7 +110,7 @@ od.mapField = (canvas, shape, shownLayers) => {
     context.textAlign = shape.isStrip ? "left" : "right";
     if (shape.isStrip) {
       for (let page = first; page <= last; page++) {
-        const { x } = shape.pointOf(starts[page]) ?? {}, text = od.number(numbers[page]);
+          const { x } = shape.pointOf(starts[page]) ?? {}, text = od.words(od.number(numbers[page]));
         if (x === undefined || x < free || x + context.measureText(text).width > shape.width) continue;
         context.fillText(text, Math.floor(x), tall + 8);
         free = x + Math.max(context.measureText(text).width + 12, LABEL);
@@ -121,7 +121,7 @@ od.mapField = (canvas, shape, shownLayers) => {
         if (y > shape.height - 4) break;
         if (page === shown || y < free || y < 0) continue;
         // A line may be lower than its number: the topmost would lose its upper half.
-        context.fillText(od.number(numbers[page]), shape.left - 8, Math.max(y, 6));
+          context.fillText(od.words(od.number(numbers[page])), shape.left - 8, Math.max(y, 6));
         [shown, free] = [page, y + 14];
       }
     }

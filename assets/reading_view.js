@@ -139,6 +139,7 @@ od.text = (element) => {
 
   /** The true height of a piece; what is in view stays where it is when one above it grows. */
   const measure = (number, piece) => {
+      if (!box.clientWidth) { piece.stamp = ""; return; } // in a pane that is not in view: it is written again there
     const height = piece.node.offsetHeight, more = height - heights[number];
     if (Math.abs(more) < 1) return;
     const isAbove = tops[number] + heights[number] <= box.scrollTop + 1;

@@ -44,8 +44,7 @@ od.scan = (element, props, watch, send) => {
     found.hidden = !scan;
     if (!scan) return;
     find("h2").textContent = scan.question;
-    const said = `${scan.state}: ${scan.found}`, status = find("[role=status]");
-    if (status.textContent !== said) status.textContent = said; // the same again must not be read out again
+      od.tell(find("[role=status]"), `${scan.state}: ${scan.found}`);
     find(".od-scan-stop").hidden = !scan.is_running;
     find(".od-scan-close").hidden = scan.is_running;
     find(".od-scan-save").hidden = !scan.rows.length;

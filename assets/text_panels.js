@@ -40,9 +40,7 @@ od.problem = (element, props, watch) => od.follow(props, watch,
   (value) => od.say(element.querySelector(".od-problem"), value?.text));
 
 od.status = (element, props, watch) => od.follow(props, watch, (value) => {
-  const status = element.querySelector(".od-status");
-  const text = value?.text ?? "";
-  if (status.textContent !== text) status.textContent = text; // the same text again must not be read out again
+    od.tell(element.querySelector(".od-status"), value?.text ?? "");
   document.body.dataset.state = value?.phase ?? "loading";
   tellTitle();
 });

@@ -167,6 +167,13 @@ od.say = (line, text) => {
   line.textContent = text ?? "";
 };
 
+/** Writes a text into an element, where it is another one than before: the same again would be read out again. */
+const told = new WeakMap();
+od.tell = (element, text) => {
+  if (told.get(element) !== text) element.textContent = text;
+  told.set(element, text); // the page may say it in another language by now
+};
+
 od.number = (value) => value.toLocaleString("en-US");
 
 /** Seconds as a clock that counts them: 42 s, 3 min 05 s, 2 h 10 min. */

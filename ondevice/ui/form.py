@@ -133,7 +133,7 @@ def control(one: Setting, value: Any, *, slot_size: str = "", **more: Any) -> An
     info = one.form.info.format(default=_in_info(one, value), slot_size=slot_size)
     common = {"value": value, "label": one.label, "info": info, **more}
     if choices := choices_of(one, value):
-        return gr.Dropdown(choices, **common)
+        return gr.Dropdown(choices, filterable=False, **common)
     if one.kind is bool:
         return gr.Checkbox(**common)
     if one.kind is str:

@@ -123,7 +123,7 @@ def serving(
         from ondevice.ui.app import build_app
         from ondevice.ui.map.routes import map_routes
         from ondevice.ui.page_routes import page_routes
-        from ondevice.ui.panels import login_script, run_first, scripts, stylesheet
+        from ondevice.ui.panels import login_script, run_first, worded_page
         from ondevice.ui.recording import recording_route
         from ondevice.ui.theme import MARK, make_theme, mark_routes
 
@@ -155,8 +155,7 @@ def serving(
             quiet=True,
             favicon_path=str(MARK),
             theme=make_theme(),
-            css=stylesheet(),
-            head=scripts(),
+            **worded_page(),
             max_file_size=limits.file_bytes,
             **_closed_settings(host, allowed_hosts, routes, received),
         )

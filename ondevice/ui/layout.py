@@ -51,6 +51,7 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
     with gr.Column(elem_id="od-settings", elem_classes="od-drawer"):
         drawer_head("Settings")
         panel("colours")
+        panel("language")
         form, parts["preset"], parts["settings_note"] = form_parts(engine)
     with gr.Column(elem_id="od-inside", elem_classes="od-drawer"):
         drawer_head("Inside: memory and time")

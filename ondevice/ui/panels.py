@@ -7,6 +7,7 @@ canvas.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -19,6 +20,7 @@ from jinja2 import ChoiceLoader, DictLoader
 
 from ondevice.files import asset
 
+_GERMAN = "de-ondevice"  # as in assets/language.js
 _STYLES = ("ui.css", "panes.css", "drawers.css", "scan.css")
 _BETWEEN_TAGS, _LINE_END = re.compile(r"(?<=>)\s*\n\s*(?=<)"), re.compile(r"\s*\n\s*")
 
@@ -75,6 +77,15 @@ def run_first() -> None:
     html, *_ = loader.get_source(templates.env, page)
     first = html.replace("<head>", f"<head><script>{{{asset('first.js')}}}</script>", 1)
     templates.env.loader = ChoiceLoader([DictLoader({page: first}), loader])
+
+
+def worded_page() -> dict[str, Any]:
+    """Rules, scripts and the other language of the page, as Gradio's launch takes them.
+
+    Under `de` itself Gradio would put the German of a label there also for who has chosen English.
+    """
+    german = gr.I18n(**{_GERMAN: json.loads(asset("german.json"))})
+    return {"css": stylesheet(), "head": scripts(), "i18n": german}
 
 
 def login_script() -> str:

@@ -127,14 +127,14 @@ def chromium(*arguments: str) -> Iterator[Browser]:
 
 
 def new_context(
-    browser: Browser, *, width: int = 1280, height: int = 860, color_scheme: str = "light"
+    browser: Browser, *, width: int = 1280, height: int = 860, color_scheme: str = "light", locale: str = "en-US"
 ) -> BrowserContext:
     """A fresh profile."""
     return browser.new_context(
         viewport={"width": width, "height": height},
         color_scheme=color_scheme,  # type: ignore[arg-type]
         reduced_motion="reduce",
-        locale="en-US",
+        locale=locale,
         timezone_id="UTC",
     )
 
