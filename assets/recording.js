@@ -94,7 +94,7 @@ od.recording = (element, props, watch) => {
   };
 
   const load = async () => {
-    const response = await od.fetch("recording");
+    const response = await od.request("recording");
     if (!response.ok) throw new Error(response.statusText);
     const made = await response.json();
     made.frames.forEach((frame) => { frame.cells = cellsOf(frame.cells); });

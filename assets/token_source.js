@@ -36,7 +36,7 @@ tokens.ask = async (name, values, look = tokens.look) => {
   const query = new URLSearchParams(values);
   for (const part of ["cycle", "layer", "head"]) if (look[part] !== null) query.set(part, look[part]);
   try {
-    const response = await od.fetch(`${name}?${query}`, { headers: { "x-ondevice-workspace": summary.workspace } });
+    const response = await od.request(`${name}?${query}`, { headers: { "x-ondevice-workspace": summary.workspace } });
     return response.status === 200 && tokens.summary?.document === summary.document ? response : null;
   } catch {
     return null; // the program was stopped: the page keeps what it has

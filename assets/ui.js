@@ -149,7 +149,10 @@ od.button = (properties, ...inside) => od.make("button", { type: "button", ...pr
 od.terms = (rows) => rows.flatMap(([name, text]) => [od.textElement("dt", name), od.textElement("dd", text)]);
 
 /** Asks this program for something, wherever it is served. */
-od.fetch = (path, options) => fetch(`${location.pathname.replace(/\/?$/, "/")}ondevice/${path}`, options);
+od.request = (path, options) => {
+  const root = location.pathname.replace(/\/?$/, "/");
+  return fetch(`${root}ondevice/${path}`, options);
+};
 
 /** Index of the last of ascending values that is no larger than `value`, or 0. */
 od.lastUpTo = (values, value) => {
