@@ -225,6 +225,34 @@ def test_each_mail_of_a_box_begins_a_section(tmp_path) -> None:
     assert "One text\nFrom us" in pages[0]
 
 
+def test_a_sentence_that_begins_with_from_ends_no_mail(tmp_path) -> None:
+    path = tmp_path / "a.eml"
+    path.write_bytes(b"Subject: One\n\nDear Bob,\n\nFrom Monday on, we are closed.\n>From us\n")
+    assert pages_of(path) == ["Subject: One\n\nDear Bob,\n\nFrom Monday on, we are closed.\n>From us\n\n"]
+    box = b"From a Thu Nov 26 10:00:00 2026\n\nOne.\n\nFrom Monday on, we are closed.\n\nFrom b\n\nTwo.\n"
+    path.write_bytes(box)
+    assert pages_of(path) == ["One.\n\nFrom Monday on, we are closed.\n\n", "Two.\n\n"]
+
+
+@pytest.mark.parametrize(
+    ("plain", "times"), [("The fee is 300 euros in May.", 1), ("", 1), ("Your program cannot show this mail.", 0)]
+)
+def test_a_plain_text_that_stands_for_a_page_with_pictures_is_read_if_it_says_the_same(
+    tmp_path, plain: str, times: int
+) -> None:
+    made = EmailMessage()
+    made.set_content(plain)
+    made.add_alternative("<p>The fee is <b>300</b> euros in May.</p><img src=cid:p>", subtype="html")
+    made.get_payload()[1].add_related(b"\x89PNG", maintype="image", subtype="png", cid="<p>")
+    made.add_alternative("BEGIN:VEVENT\nLOCATION:Pier 7\nEND:VEVENT", subtype="calendar")
+    path = tmp_path / "a.eml"
+    path.write_bytes(bytes(made))
+    (text,) = pages_of(path)
+    assert text.count("The fee is 300 euros in May.") == 1
+    assert (plain in text) == bool(times)
+    assert "LOCATION:Pier 7" in text
+
+
 @pytest.mark.parametrize("charset", ["utf-8", "windows-1252"])
 def test_a_saved_page_is_read_as_the_page(tmp_path, charset: str) -> None:
     made = EmailMessage()
