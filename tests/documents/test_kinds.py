@@ -135,6 +135,57 @@ def test_opendocument_lists_tables_notes_and_changed_numbers(tmp_path) -> None:
     ]
 
 
+def test_opendocument_numbers_as_the_program_shows_them(tmp_path) -> None:
+    styles = (
+        '<text:list-style style:name="n"><text:list-level-style-number text:level="1" style:num-format="1" '
+        'style:num-suffix="."/><text:list-level-style-number text:level="2" style:num-format="a" style:num-suffix=")"/>'
+        '<text:list-level-style-bullet text:level="3"/></text:list-style>'
+        '<text:outline-style><text:outline-level-style text:level="1" style:num-format="1"/>'
+        '<text:outline-level-style text:level="2" style:num-format="1" text:display-levels="2"/></text:outline-style>'
+    )
+
+    def listed(*items: str, more: str = "") -> str:
+        made = "".join(
+            f"<text:list-item>{one if '<' in one else f'<text:p>{one}</text:p>'}</text:list-item>" for one in items
+        )
+        return f'<text:list text:style-name="n" {more}>{made}</text:list>'
+
+    inner = "<text:p>Term</text:p>" + listed("runs", "<text:p>ends</text:p>" + listed("dot"))
+    body = (
+        '<text:h text:outline-level="1">Lease</text:h>' + listed("Fees", inner, more='xml:id="one"')
+        + '<text:h text:outline-level="2">Rent</text:h>' + listed("Anew") + "<text:p>between</text:p>"
+        + listed(listed("late"), "Next", more='text:continue-list="one"')
+        + '<text:h text:outline-level="1">End</text:h>'
+    )  # fmt: skip
+    text = text_of(make_odt(tmp_path / "a.odt", body, styles))
+    assert " ".join(text.split()) == (
+        "## 1 Lease 1. Fees 2. Term a) runs b) ends - dot ### 1.1 Rent 1. Anew between c) late 3. Next ## 2 End"
+    )
+
+
+def test_opendocument_says_what_is_deleted_raised_and_hidden(tmp_path) -> None:
+    styles = (
+        '<style:style style:name="up"><style:text-properties style:text-position="33% 58%"/></style:style>'
+        '<style:style style:name="no"><style:text-properties text:display="none"/></style:style>'
+    )
+    body = (
+        "<text:tracked-changes><text:deletion><text:p>x</text:p></text:deletion></text:tracked-changes>"
+        '<text:p>10<text:span text:style-name="up">6</text:span> <text:span text:style-name="no">seen</text:span></text:p>'
+    )
+    document = read(make_odt(tmp_path / "a.odt", body, styles))
+    assert [page.text for page in document.pages] == ["10^6 [hidden: seen]\n\n"]
+    assert document.pages[0].problem == "section 1 is read without 1 deletion that the file still holds as a change"
+
+
+def test_opendocument_rows_in_groups_of_groups(tmp_path) -> None:
+    row = "<table:table-row><table:table-cell><text:p>{}</text:p></table:table-cell>{}</table:table-row>"
+    group = "<table:table-row-group>{}</table:table-row-group>"
+    value = '<table:table-cell office:value="7"/>'
+    body = f'<table:table table:name="T">{group.format(group.format(row.format("in", value)))}{row.format("out", "")}'
+    text = text_of(make_odt(tmp_path / "a.ods", body + "</table:table>", kind="spreadsheet"))
+    assert text == "## T\n\nin | 7\nout\n\n"
+
+
 def test_sheets_of_opendocument_have_their_names(tmp_path) -> None:
     row = '<table:table-row><table:table-cell table:number-columns-repeated="3"><text:p>7</text:p></table:table-cell>'
     head = f"<table:table-header-rows>{row}</table:table-row></table:table-header-rows>"
