@@ -170,7 +170,8 @@ def test_opendocument_says_what_is_deleted_raised_and_hidden(tmp_path) -> None:
     )
     body = (
         "<text:tracked-changes><text:deletion><text:p>x</text:p></text:deletion></text:tracked-changes>"
-        '<text:p>10<text:span text:style-name="up">6</text:span> <text:span text:style-name="no">seen</text:span></text:p>'
+        '<text:p>10<text:span text:style-name="up">6</text:span> '
+        '<text:span text:style-name="no">seen</text:span></text:p>'
     )
     document = read(make_odt(tmp_path / "a.odt", body, styles))
     assert [page.text for page in document.pages] == ["10^6 [hidden: seen]\n\n"]
