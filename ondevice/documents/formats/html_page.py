@@ -205,11 +205,11 @@ class PageText:
         self._item = ""
 
     def _table(self, node: LexborNode) -> None:
-        rows = [list(parts(row, ("td", "th"))) for row in parts(node, ("tr",))]
+        rows = [list(parts(row, ("td", "th"), self._is_shown)) for row in parts(node, ("tr",), self._is_shown)]
         holds_others = any(cell.css_first("table, h1, h2, h3, h4, h5, h6") for row in rows for cell in row)
         is_layout = holds_others and (max(map(len, rows)) == 1 or len(node.text()) > _LAYOUT_CHARS)
         self._boundary("table")
-        for caption in parts(node, ("caption",)):
+        for caption in parts(node, ("caption",), lambda _: True):
             self._element(caption, "caption")
         if self._inline:
             lines = table_lines(map(self._row, rows))  # in a cell of another: "pump: 2; valve: 5"
@@ -224,6 +224,11 @@ class PageText:
                 self._end_block("\n")
             self._blocks.append(Block("\n"))
         self._boundary("table")
+
+    def _is_shown(self, node: LexborNode) -> bool:
+        lost = self._hidden.why(node, node.tag or "")
+        self._lost += [lost] if lost else []
+        return lost is None
 
     def _row(self, cells: list[LexborNode]) -> list[Cell]:
         return [Cell(self._line(cell), *spans(cell)) for cell in cells]
