@@ -15,6 +15,7 @@ from ondevice.cli.collection import files_in
 from ondevice.documents import Page, read
 from ondevice.documents.formats import picture
 from ondevice.documents.formats.reader import Request
+from ondevice.documents.formats.sheet_numbers import is_number, is_time, shown
 from ondevice.documents.formats.table import FORMATS, SUFFIXES
 from ondevice.documents.worker.outcome import Collected
 from ondevice.errors import DocumentError, DocumentTooComplex, EmptyDocument, UnsupportedDocument
@@ -92,6 +93,37 @@ def test_sheets_are_pages_of_what_the_cells_show(tmp_path) -> None:
     assert pages[0].text == "### Dues\n\nPort | Share\nVisby | 19%\nVisby | 2025-03-01\n\n"
     assert pages[1].text == "(hidden sheet)\n### Secret\n\nhidden | words\n\n"
     assert pages[2].problem == "sheet 3 is blank"
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "text"),
+    [
+        ("00000", "1234", "01234"), ("000-00-0000", "123456789", "123-45-6789"), ("#,##0.##", "1234.5", "1,234.5"),
+        ("0.##%", "0.125", "12.5%"), ('General" m"', "5", "5 m"), ("[Red]General;-General", "-3", "-3"),
+        ("# ?/?", "0.75", "0.75"), ("h:mm", "0.39583333333333331", "09:30"), ("h:mm AM/PM", "0.75", "6:00 PM"),
+        ("[h]:mm", "1.75", "42:00"), ("hh:mm:ss;@", "0.75", "18:00:00"), ("mm:ss.0", "0.01", "14:24"),
+        ("[mm]:ss", "0.05", "72:00"), ("[ss]", "0.05", "4320"), ("0", "2.5", "3"), ("0.00", "1.005", "1.01"),
+        ("0.00_);(0.00)", "-0.125", "(0.13)"), ('"No. "\\A00', "7", "No. A07"), ("0.0,", "1250", "1.3"),
+        ("0", "x", "x"), ('0;-0;"none"', "0", "none"), ("h:mm", "-1", "-1"), ("$#,##0.00", "9.995", "$10.00"),
+    ],
+)  # fmt: skip
+def test_numbers_of_sheets_are_told_as_excel_shows_them(code: str, value: str, text: str) -> None:
+    assert is_time(code) or is_number(code)
+    assert shown(code, value) == text
+
+
+@pytest.mark.parametrize("code", ["General", "", "@", "yyyy-mm-dd", "d/m/yyyy h:mm", "0.00E+00", "[<1]0.00;0", "mmmm"])
+def test_dates_powers_and_conditions_are_left_to_the_library(code: str) -> None:
+    assert not is_time(code)
+    assert not is_number(code)
+
+
+def test_sheets_hold_times_codes_and_rounded_numbers(tmp_path) -> None:
+    row = '<row r="1"><c r="A1" s="1"><v>1.75</v></c><c r="B1" s="2"/><c r="C1" s="2"><f>A1</f><v>7</v></c>'
+    row += '<c r="D1"><v>23.799999999999997</v></c><c r="E1" s="3"><v>2.5</v></c><c r="F1" s="3"><v>2</v></c></row>'
+    sheets = {"S": f"<sheetData>{row}</sheetData>"}
+    text = text_of(make_xlsx(tmp_path / "a.xlsx", sheets, ("[h]:mm", "000", "0&quot;&lt;&quot;")))
+    assert text == "### S\n\n42:00 |  | 007 | 23.8 | 3< | 2<\n\n"
 
 
 def test_a_long_sheet_says_its_columns_again_and_a_far_cell_costs_nothing(tmp_path) -> None:

@@ -26,7 +26,7 @@ class Numbers:
                 said = {key.rpartition("}")[2]: value for key, value in one.items()}
                 is_number = not tag(one).endswith(("bullet", "image"))
                 said = said if "num-format" in said else said | (_UNSAID if is_number else {"num-format": ""})
-                levels[int(said.get("level", 1))] = said
+                levels[int(said.get("level", "1"))] = said
 
     def begin(self, items: Element, style: str, level: int, goes_on: bool) -> None:
         """Begin a list: its numbers go on with those before, or with those of the list that it names."""
@@ -41,13 +41,13 @@ class Numbers:
         """The number of the next item with the blank behind it, "" where it has none."""
         levels, counts = self._levels.get(style, {}), self._counts.setdefault(style, {})
         said = levels.get(level, {})
-        first = int(start or said.get("start-value", 1))
+        first = int(start or said.get("start-value", "1"))
         counts[level] = counts[level] + 1 if level in counts and not start else first
         for below in [at for at in counts if at > level]:
             del counts[below]
         if not said.get("num-format"):
             return ""
-        shown = range(level - int(said.get("display-levels", 1)) + 1, level + 1)
+        shown = range(level - int(said.get("display-levels", "1")) + 1, level + 1)
         formats = {at: levels.get(at, {}).get("num-format", "") for at in shown}
         parts = [ordinal(counts.setdefault(at, 1), LETTERED.get(one, "decimal")) for at, one in formats.items() if one]
         return f"{said.get('num-prefix', '')}{'.'.join(parts)}{said.get('num-suffix', '')} "
