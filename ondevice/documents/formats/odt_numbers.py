@@ -47,7 +47,7 @@ class Numbers:
             del counts[below]
         if not said.get("num-format"):
             return ""
-        shown = range(level - int(said.get("display-levels", "1")) + 1, level + 1)
+        shown = range(max(level - int(said.get("display-levels", "1")), 0) + 1, level + 1)
         formats = {at: levels.get(at, {}).get("num-format", "") for at in shown}
         parts = [ordinal(counts.setdefault(at, 1), LETTERED.get(one, "decimal")) for at, one in formats.items() if one]
         return f"{said.get('num-prefix', '')}{'.'.join(parts)}{said.get('num-suffix', '')} "
