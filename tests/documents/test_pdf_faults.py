@@ -150,6 +150,23 @@ def test_raised_and_lowered_figures(tmp_path, parts: str, text: str) -> None:
     assert text_of(tmp_path, f"BT /F1 12 Tf 60 700 Td {parts} ET".encode()) == f"{text}\n"
 
 
+def test_accents_that_are_drawn_over_letters_are_part_of_them(tmp_path) -> None:
+    after = rb"BT /F1 12 Tf 50 700 Td [(Agu\264) 445 (e and S) 500 (\250) 333 (, 5\264 tall)] TJ ET"
+    assert text_of(tmp_path, after) == "Agu\xe9 and S\u0308, 5\xb4 tall\n"
+    before = rb"BT /F1 12 Tf 50 700 Td [(J\264) 445 (egou)] TJ ET"
+    assert text_of(tmp_path, before) == "J\xe9gou\n"
+
+
+def test_spaces_beside_larger_marks_and_in_formulas(tmp_path) -> None:
+    marked = at(45, 700, "*", 20) + at(60, 700, "git") + b"BT /F2 12 Tf 75.5 700 Td (merge) Tj ET"
+    assert text_of(tmp_path, marked) == "* git merge\n"
+    tight = [Run(0, 0.0, 10.0, _row("of", 0, 10), -2.0, 8.0), Run(0, 0.0, 10.0, _row("128", 11.55, 26), -2.0, 8.0)]
+    assert put_into_lines(tight, [])[0].text == "of 128"
+    row = [*_row("ab", 20, 30), (" ", 33.01, 33.01), *_row("cd", 33.0, 43)]
+    over = [Run(0, 0.0, 10.0, row, -2.0, 8.0), Run(0, 0.0, 10.0, _row("xy", 0, 26), -2.0, 8.0)]
+    assert put_into_lines(over, [])[0].text.endswith(" cd")
+
+
 @pytest.mark.parametrize(
     ("lines", "text"),
     [
