@@ -344,6 +344,37 @@ def test_a_label_in_the_middle_of_its_rows_is_told_in_each(tmp_path) -> None:
     )
 
 
+def test_cells_that_stand_in_the_middle_of_their_row_are_in_it(tmp_path) -> None:
+    rows = {
+        700: HEAD,
+        680: {60: "North", 130: "Visby", 230: "12", 300: "13"},
+        661: {130: "The harbour of"},
+        655: {60: "South", 230: "7", 300: "9"},
+        649: {130: "Slite"},
+        628: {60: "East"},
+        622: {130: "Klinte", 230: "3", 300: "4"},
+        600: {60: "West", 130: "Lund", 230: "5", 300: "6"},
+        581: {130: "The quay of"},
+        575: {60: "Inland", 230: "-", 300: "1"},
+        569: {130: "1998"},
+    }
+    assert text_of(tmp_path, drawn(rows)) == (
+        "Sea | Port | May | June\nNorth | Visby | 12 | 13\nSouth | The harbour of Slite | 7 | 9\n"
+        "East | Klinte | 3 | 4\nWest | Lund | 5 | 6\nInland | The quay of 1998 | - | 1\n"
+    )
+
+
+def test_near_rows_of_figures_stay_apart(tmp_path) -> None:
+    rows = {
+        700: HEAD,
+        680: {60: "North", 130: "Visby", 230: "12", 300: "13"},
+        660: {130: "Slite", 230: "7"},
+        653: {60: "South", 300: "9"},
+        646: {130: "Klinte", 230: "3"},
+    }
+    assert text_of(tmp_path, drawn(rows)).endswith("\n | Slite | 7 |\nSouth |  |  | 9\n | Klinte | 3 |\n")
+
+
 def test_text_of_another_column_is_no_label(tmp_path) -> None:
     rows = {
         700: {60: "Words on the left"},

@@ -8,10 +8,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, pairwise
 
+from ondevice.documents.formats.pdf_columns import Columns
 from ondevice.documents.formats.pdf_glyphs import ASKEW, Run, in_frame, is_bold
 from ondevice.documents.formats.pdf_lines import Line, Value, put_into_lines
 from ondevice.documents.formats.pdf_seen import Box
-from ondevice.documents.formats.pdf_tables import Block, Columns, blocks_of, by_rows, head_of, is_alike
+from ondevice.documents.formats.pdf_tables import Block, blocks_of, by_rows, head_of, is_alike
 from ondevice.search.outline import headed
 
 _EDGE = 0.1  # of the height of the page, where headers and footers stand

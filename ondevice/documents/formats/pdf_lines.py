@@ -98,8 +98,12 @@ def _is_level(line: Line, run: Run) -> bool:
     shift = abs(line.base - run.base)
     if line.turn != run.turn or shift > 0.7 * large:
         return False
-    gap = max(run.left - line.right, line.left - run.right)
-    return shift <= 0.3 * small or gap < (0.7 if small < _SMALL * large else 0.1) * large
+    if shift <= 0.3 * small:
+        return True
+    if small < _SMALL * large:
+        return max(run.left - line.right, line.left - run.right) < 0.7 * large
+    gaps = (max(run.left - other.right, other.left - run.right) for other in line.runs[-200:])
+    return any(-0.5 * large < gap < 0.1 * large for gap in gaps)  # not one in a cell between them
 
 
 def _goes_on(line: Line, run: Run) -> bool:
