@@ -244,6 +244,13 @@ def test_rich_text_keeps_what_its_formats_say(tmp_path) -> None:
     for wanted in ("Порт €", "~~90~~75", "10 ^6", "[note: a note]", "a|b"):
         assert wanted in text
     assert "secret" not in text
+    assert document.pages[0].problem == "part 1 is read without 1 passage of hidden or deleted text"
+
+
+def test_rich_text_of_wordpad_keeps_the_numbers_of_its_lists(tmp_path) -> None:
+    path = tmp_path / "a.rtf"
+    path.write_bytes(rb"{\rtf1{\pntext\f0 1.\tab}{\*\pn\pnlvlbody\pndec{\pntxta.}}Fees\par{\pntext\f0 2.\tab}Term\par}")
+    assert text_of(path).split() == ["1.", "Fees", "2.", "Term"]
 
 
 # mail
