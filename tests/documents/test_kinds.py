@@ -75,6 +75,16 @@ def test_slides_are_pages_with_notes_tables_and_descriptions(tmp_path) -> None:
     assert pages[2].text == "(hidden slide)\n~~90~~\n"
 
 
+def test_slides_keep_fractions_and_say_which_pictures_are_not_read(tmp_path) -> None:
+    half = "<m:f><m:num><m:r><m:t>12</m:t></m:r></m:num><m:den><m:r><m:t>34</m:t></m:r></m:den></m:f>"
+    formula = f"<a14:m xmlns:a14='a14'><m:oMath xmlns:m='m'><m:r><m:t>r=</m:t></m:r>{half}</m:oMath></a14:m>"
+    shape = f"<p:sp><p:txBody><a:p>{formula}</a:p></p:txBody></p:sp>"
+    picture = "<p:pic><p:nvPicPr><p:cNvPr id='9' name='P'/></p:nvPicPr></p:pic>"
+    first, second = read(make_pptx(tmp_path / "a.pptx", shape, picture)).pages
+    assert first.text == "r=12/34\n"
+    assert (second.text, second.problem) == ("", "slide 2 is read without 1 picture without a description")
+
+
 # workbooks
 
 

@@ -7,10 +7,8 @@ these cells as their text.
 from __future__ import annotations
 
 import re
-import zipfile
 from contextlib import suppress
 from decimal import ROUND_HALF_UP, Decimal
-from io import BytesIO
 
 from ondevice.documents.formats.archive import Archive, attribute, tag
 
@@ -45,16 +43,13 @@ def as_shown(archive: Archive, data: bytes) -> bytes:
         text = shown(codes[style[1]], number).replace("&", "&amp;").replace("<", "&lt;")
         return f'<{prefix}c {said.replace(style[0], "")} t="str"><{prefix}v>{text}</{prefix}v></{prefix}c>'
 
-    copy = BytesIO()
-    with zipfile.ZipFile(copy, "w") as made:
-        for name in archive.files():
-            if name.endswith((".xml", ".rels")):
-                part = archive.read(name)
-                if name.startswith("xl/worksheets/"):
-                    with suppress(UnicodeDecodeError):  # in another encoding, which no program writes
-                        part = _CELL.sub(as_text, part.decode("utf-8-sig")).encode()
-                made.writestr(name, part)
-    return copy.getvalue()
+    def changed(name: str, part: bytes) -> bytes:
+        if name.startswith("xl/worksheets/"):
+            with suppress(UnicodeDecodeError):  # in another encoding, which no program writes
+                part = _CELL.sub(as_text, part.decode("utf-8-sig")).encode()
+        return part
+
+    return archive.written_anew(changed)
 
 
 def shown(code: str, written: str) -> str:
