@@ -176,6 +176,9 @@ def test_spaces_beside_larger_marks_and_in_formulas(tmp_path) -> None:
         (["a light-house, the light-", "house"], "a light-house, the light-house"),
         (["at example.org/cloud-", "function"], "at example.org/cloud-function"),
         (["Mayer-", "Smith"], "Mayer-\nSmith"),
+        (["a state-", "of-the-art crane"], "a state-of-the-art\ncrane"),
+        (["the x-", "axis"], "the x-axis"),
+        (["Haupt-", "und Nebenkosten"], "Haupt-\nund Nebenkosten"),
     ],
 )
 def test_words_broken_at_line_ends(tmp_path, lines: list[str], text: str) -> None:
