@@ -177,6 +177,7 @@ def test_spaces_beside_larger_marks_and_in_formulas(tmp_path) -> None:
         (["at example.org/cloud-", "function"], "at example.org/cloud-function"),
         (["Mayer-", "Smith"], "Mayer-\nSmith"),
         (["a state-", "of-the-art crane"], "a state-of-the-art\ncrane"),
+        (["an up-", "and-coming infor-", "mation-based"], "an up-and-coming\ninformation-based"),
         (["the x-", "axis"], "the x-axis"),
         (["Haupt-", "und Nebenkosten"], "Haupt-\nund Nebenkosten"),
     ],

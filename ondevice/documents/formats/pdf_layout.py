@@ -30,6 +30,7 @@ _REST = re.compile(r"([^\W\d_]+)\S*[ \t]?")
 # First parts of English words that keep their hyphen.
 _FIRST_PARTS = frozenset(("cross", "full", "half", "hard", "high", "ill", "long", "low", "self", "short", "well"))
 
+_LINKS = frozenset(("of", "to", "the", "in", "by", "on", "and", "for", "a"))  # within compounds: state-of-the-art
 # Words behind the first part of a compound whose second one comes later: "Haupt- und Nebenkosten".
 _BETWEEN_PARTS = frozenset(("and", "or", "und", "oder", "bzw", "sowie"))
 
@@ -194,14 +195,11 @@ def _rejoined(texts: list[str], words: set[str]) -> list[str]:
         if not broken or not rest:
             continue
         first, second = broken[2], rest[1]
-        if second in _BETWEEN_PARTS:
+        goes_on = rest[0][len(second) :].startswith("-")
+        if second in _BETWEEN_PARTS and not goes_on:
             continue
-        is_compound = len(first) == 1 or rest[0][len(second) :].startswith("-")  # x-axis, state-of-the-art
-        is_compound = (
-            is_compound
-            or f"{first}-{second}" in words
-            or (first.lower() in _FIRST_PARTS and first + second not in words)
-        )
+        is_compound = f"{first}-{second}" in words or (first.lower() in _FIRST_PARTS and first + second not in words)
+        is_compound = is_compound or len(first) == 1 or (goes_on and second in _LINKS)
         is_compound = is_compound or any(map(str.isalnum, broken[1]))  # the end of an address, or of several words
         hyphen = "-" if is_compound and line[-1] != "\u00ad" else ""
         lines[index] = line[:-1] + hyphen + rest[0].rstrip()
