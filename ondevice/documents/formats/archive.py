@@ -80,7 +80,7 @@ class Archive(AbstractContextManager["Archive"]):
         except (ParseError, DefusedXmlException, ValueError) as error:
             raise self._damaged(error) from error
 
-    def written_anew(self, change: Callable[[str, bytes], bytes]) -> bytes:
+    def rewritten(self, change: Callable[[str, bytes], bytes]) -> bytes:
         """An archive of the XML in this one, each member as `change` makes it of its name and bytes."""
         copy = BytesIO()
         with zipfile.ZipFile(copy, "w") as made:

@@ -29,7 +29,7 @@ _NAMES = b"<x xmlns:m='m' xmlns:a='a' xmlns:w='w' xmlns:r='r' xmlns:mc='mc'>%s</
 def open_pptx(request: Request) -> Reader:
     """The presentation, slide by slide in the order in which they are shown."""
     with Archive(request.open(), request.name) as archive:
-        data = archive.written_anew(_with_formulas)
+        data = archive.rewritten(_with_formulas)
     slides = Document.from_bytes(data, "pptx").to_ir()["sections"]
     return Reader("pptx", "slide", _pages(slides, request.first), len(slides) or None)
 
@@ -61,7 +61,7 @@ def _as_run(found: re.Match[bytes]) -> bytes:
 
 
 def _num_mute(elements: Iterable[dict[str, Any]]) -> int:
-    """How many pictures have no description."""
+    """The number of pictures without a description."""
     inner = (one["content"] for one in elements if isinstance(one.get("content"), list))
     return sum(one["type"] == "image" and not one.get("alt_text") for one in elements) + sum(map(_num_mute, inner))
 

@@ -1,6 +1,6 @@
 """Numbers of a workbook in formats that its library shows as others: times, zeros in front, 0.##, halves to be rounded.
 
-By hand: libraries that read workbooks leave formats to their callers. The sheets are written anew, what Excel shows in
+By hand: libraries that read workbooks leave formats to their callers. The sheets are written again, what Excel shows in
 these cells as their text.
 """
 
@@ -49,7 +49,7 @@ def as_shown(archive: Archive, data: bytes) -> bytes:
                 part = _CELL.sub(as_text, part.decode("utf-8-sig")).encode()
         return part
 
-    return archive.written_anew(changed)
+    return archive.rewritten(changed)
 
 
 def shown(code: str, written: str) -> str:
