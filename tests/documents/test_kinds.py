@@ -15,6 +15,7 @@ from ondevice.cli.collection import files_in
 from ondevice.documents import Page, read
 from ondevice.documents.formats import picture
 from ondevice.documents.formats.reader import Request
+from ondevice.documents.formats.sheet_numbers import is_number, is_time, shown
 from ondevice.documents.formats.table import FORMATS, SUFFIXES
 from ondevice.documents.worker.outcome import Collected
 from ondevice.errors import DocumentError, DocumentTooComplex, EmptyDocument, UnsupportedDocument
@@ -74,6 +75,16 @@ def test_slides_are_pages_with_notes_tables_and_descriptions(tmp_path) -> None:
     assert pages[2].text == "(hidden slide)\n~~90~~\n"
 
 
+def test_slides_keep_fractions_and_say_which_pictures_are_not_read(tmp_path) -> None:
+    half = "<m:f><m:num><m:r><m:t>12</m:t></m:r></m:num><m:den><m:r><m:t>34</m:t></m:r></m:den></m:f>"
+    formula = f"<a14:m xmlns:a14='a14'><m:oMath xmlns:m='m'><m:r><m:t>r=</m:t></m:r>{half}</m:oMath></a14:m>"
+    shape = f"<p:sp><p:txBody><a:p>{formula}</a:p></p:txBody></p:sp>"
+    picture = "<p:pic><p:nvPicPr><p:cNvPr id='9' name='P'/></p:nvPicPr></p:pic>"
+    first, second = read(make_pptx(tmp_path / "a.pptx", shape, picture)).pages
+    assert first.text == "r=12/34\n"
+    assert (second.text, second.problem) == ("", "slide 2 is read without 1 picture without a description")
+
+
 # workbooks
 
 
@@ -92,6 +103,37 @@ def test_sheets_are_pages_of_what_the_cells_show(tmp_path) -> None:
     assert pages[0].text == "### Dues\n\nPort | Share\nVisby | 19%\nVisby | 2025-03-01\n\n"
     assert pages[1].text == "(hidden sheet)\n### Secret\n\nhidden | words\n\n"
     assert pages[2].problem == "sheet 3 is blank"
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "text"),
+    [
+        ("00000", "1234", "01234"), ("000-00-0000", "123456789", "123-45-6789"), ("#,##0.##", "1234.5", "1,234.5"),
+        ("0.##%", "0.125", "12.5%"), ('General" m"', "5", "5 m"), ("[Red]General;-General", "-3", "-3"),
+        ("# ?/?", "0.75", "0.75"), ("h:mm", "0.39583333333333331", "09:30"), ("h:mm AM/PM", "0.75", "6:00 PM"),
+        ("[h]:mm", "1.75", "42:00"), ("hh:mm:ss;@", "0.75", "18:00:00"), ("mm:ss.0", "0.01", "14:24"),
+        ("[mm]:ss", "0.05", "72:00"), ("[ss]", "0.05", "4320"), ("0", "2.5", "3"), ("0.00", "1.005", "1.01"),
+        ("0.00_);(0.00)", "-0.125", "(0.13)"), ('"No. "\\A00', "7", "No. A07"), ("0.0,", "1250", "1.3"),
+        ("0", "x", "x"), ('0;-0;"none"', "0", "none"), ("h:mm", "-1", "-1"), ("$#,##0.00", "9.995", "$10.00"),
+    ],
+)  # fmt: skip
+def test_numbers_of_sheets_are_told_as_excel_shows_them(code: str, value: str, text: str) -> None:
+    assert is_time(code) or is_number(code)
+    assert shown(code, value) == text
+
+
+@pytest.mark.parametrize("code", ["General", "", "@", "yyyy-mm-dd", "d/m/yyyy h:mm", "0.00E+00", "[<1]0.00;0", "mmmm"])
+def test_dates_powers_and_conditions_are_left_to_the_library(code: str) -> None:
+    assert not is_time(code)
+    assert not is_number(code)
+
+
+def test_sheets_hold_times_codes_and_rounded_numbers(tmp_path) -> None:
+    row = '<row r="1"><c r="A1" s="1"><v>1.75</v></c><c r="B1" s="2"/><c r="C1" s="2"><f>A1</f><v>7</v></c>'
+    row += '<c r="D1"><v>23.799999999999997</v></c><c r="E1" s="3"><v>2.5</v></c><c r="F1" s="3"><v>2</v></c></row>'
+    sheets = {"S": f"<sheetData>{row}</sheetData>"}
+    text = text_of(make_xlsx(tmp_path / "a.xlsx", sheets, ("[h]:mm", "000", "0&quot;&lt;&quot;")))
+    assert text == "### S\n\n42:00 |  | 007 | 23.8 | 3< | 2<\n\n"
 
 
 def test_a_long_sheet_says_its_columns_again_and_a_far_cell_costs_nothing(tmp_path) -> None:
@@ -135,6 +177,58 @@ def test_opendocument_lists_tables_notes_and_changed_numbers(tmp_path) -> None:
     ]
 
 
+def test_opendocument_numbers_as_the_program_shows_them(tmp_path) -> None:
+    styles = (
+        '<text:list-style style:name="n"><text:list-level-style-number text:level="1" style:num-format="1" '
+        'style:num-suffix="."/><text:list-level-style-number text:level="2" style:num-format="a" style:num-suffix=")"/>'
+        '<text:list-level-style-bullet text:level="3"/></text:list-style>'
+        '<text:outline-style><text:outline-level-style text:level="1" style:num-format="1"/>'
+        '<text:outline-level-style text:level="2" style:num-format="1" text:display-levels="2"/></text:outline-style>'
+    )
+
+    def listed(*items: str, more: str = "") -> str:
+        made = "".join(
+            f"<text:list-item>{one if '<' in one else f'<text:p>{one}</text:p>'}</text:list-item>" for one in items
+        )
+        return f'<text:list text:style-name="n" {more}>{made}</text:list>'
+
+    inner = "<text:p>Term</text:p>" + listed("runs", "<text:p>ends</text:p>" + listed("dot"))
+    body = (
+        '<text:h text:outline-level="1">Lease</text:h>' + listed("Fees", inner, more='xml:id="one"')
+        + '<text:h text:outline-level="2">Rent</text:h>' + listed("Anew") + "<text:p>between</text:p>"
+        + listed(listed("late"), "Next", more='text:continue-list="one"')
+        + '<text:h text:outline-level="1">End</text:h>'
+    )  # fmt: skip
+    text = text_of(make_odt(tmp_path / "a.odt", body, styles))
+    assert " ".join(text.split()) == (
+        "## 1 Lease 1. Fees 2. Term a) runs b) ends - dot ### 1.1 Rent 1. Anew between c) late 3. Next ## 2 End"
+    )
+
+
+def test_opendocument_says_what_is_deleted_raised_and_hidden(tmp_path) -> None:
+    styles = (
+        '<style:style style:name="up"><style:text-properties style:text-position="33% 58%"/></style:style>'
+        '<style:style style:name="no"><style:text-properties text:display="none"/></style:style>'
+    )
+    body = (
+        "<text:tracked-changes><text:deletion><text:p>x</text:p></text:deletion></text:tracked-changes>"
+        '<text:p>10<text:span text:style-name="up">6</text:span> '
+        '<text:span text:style-name="no">seen</text:span></text:p>'
+    )
+    document = read(make_odt(tmp_path / "a.odt", body, styles))
+    assert [page.text for page in document.pages] == ["10^6 [hidden: seen]\n\n"]
+    assert document.pages[0].problem == "section 1 is read without 1 deletion that the file still holds as a change"
+
+
+def test_opendocument_rows_in_groups_of_groups(tmp_path) -> None:
+    row = "<table:table-row><table:table-cell><text:p>{}</text:p></table:table-cell>{}</table:table-row>"
+    group = "<table:table-row-group>{}</table:table-row-group>"
+    value = '<table:table-cell office:value="7"/>'
+    body = f'<table:table table:name="T">{group.format(group.format(row.format("in", value)))}{row.format("out", "")}'
+    text = text_of(make_odt(tmp_path / "a.ods", body + "</table:table>", kind="spreadsheet"))
+    assert text == "## T\n\nin | 7\nout\n\n"
+
+
 def test_sheets_of_opendocument_have_their_names(tmp_path) -> None:
     row = '<table:table-row><table:table-cell table:number-columns-repeated="3"><text:p>7</text:p></table:table-cell>'
     head = f"<table:table-header-rows>{row}</table:table-row></table:table-header-rows>"
@@ -160,6 +254,13 @@ def test_rich_text_keeps_what_its_formats_say(tmp_path) -> None:
     for wanted in ("Порт €", "~~90~~75", "10 ^6", "[note: a note]", "a|b"):
         assert wanted in text
     assert "secret" not in text
+    assert document.pages[0].problem == "part 1 is read without 1 passage of hidden or deleted text"
+
+
+def test_rich_text_of_wordpad_keeps_the_numbers_of_its_lists(tmp_path) -> None:
+    path = tmp_path / "a.rtf"
+    path.write_bytes(rb"{\rtf1{\pntext\f0 1.\tab}{\*\pn\pnlvlbody\pndec{\pntxta.}}Fees\par{\pntext\f0 2.\tab}Term\par}")
+    assert text_of(path).split() == ["1.", "Fees", "2.", "Term"]
 
 
 # mail
@@ -223,6 +324,34 @@ def test_each_mail_of_a_box_begins_a_section(tmp_path) -> None:
     pages = pages_of(path)
     assert [page.split("\n")[0] for page in pages] == ["Subject: One", "Subject: Two"]
     assert "One text\nFrom us" in pages[0]
+
+
+def test_a_sentence_that_begins_with_from_ends_no_mail(tmp_path) -> None:
+    path = tmp_path / "a.eml"
+    path.write_bytes(b"Subject: One\n\nDear Bob,\n\nFrom Monday on, we are closed.\n>From us\n")
+    assert pages_of(path) == ["Subject: One\n\nDear Bob,\n\nFrom Monday on, we are closed.\n>From us\n\n"]
+    box = b"From a Thu Nov 26 10:00:00 2026\n\nOne.\n\nFrom Monday on, we are closed.\n\nFrom b\n\nTwo.\n"
+    path.write_bytes(box)
+    assert pages_of(path) == ["One.\n\nFrom Monday on, we are closed.\n\n", "Two.\n\n"]
+
+
+@pytest.mark.parametrize(
+    ("plain", "times"), [("The fee is 300 euros in May.", 1), ("", 1), ("Your program cannot show this mail.", 0)]
+)
+def test_a_plain_text_that_stands_for_a_page_with_pictures_is_read_if_it_says_the_same(
+    tmp_path, plain: str, times: int
+) -> None:
+    made = EmailMessage()
+    made.set_content(plain)
+    made.add_alternative("<p>The fee is <b>300</b> euros in May.</p><img src=cid:p>", subtype="html")
+    made.get_payload()[1].add_related(b"\x89PNG", maintype="image", subtype="png", cid="<p>")
+    made.add_alternative("BEGIN:VEVENT\nLOCATION:Pier 7\nEND:VEVENT", subtype="calendar")
+    path = tmp_path / "a.eml"
+    path.write_bytes(bytes(made))
+    (text,) = pages_of(path)
+    assert text.count("The fee is 300 euros in May.") == 1
+    assert (plain in text) == bool(times)
+    assert "LOCATION:Pier 7" in text
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "windows-1252"])

@@ -158,6 +158,8 @@ def test_targets_of_links_are_kept_unless_they_are_too_many() -> None:
     [
         ("<p>a<p hidden>SECRET", "passage of hidden text"),
         ("<p>a<p style='display: none'>SECRET", "passage of hidden text"),
+        ("a<table><tr style='display:none'><td>SECRET<td>1", "passage of hidden text"),
+        ("<table><tr><td>a<td hidden>SECRET", "passage of hidden text"),
         ("<p>a<span style='font-size:0'>SECRET</span>", "passage of hidden text"),
         ("<style>.x{display:none}</style><p>a<p class=x>SECRET", "passage of hidden text"),
         ("<p>a<dialog>SECRET</dialog>", "passage of hidden text"),

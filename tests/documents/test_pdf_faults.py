@@ -150,6 +150,23 @@ def test_raised_and_lowered_figures(tmp_path, parts: str, text: str) -> None:
     assert text_of(tmp_path, f"BT /F1 12 Tf 60 700 Td {parts} ET".encode()) == f"{text}\n"
 
 
+def test_accents_that_are_drawn_over_letters_are_part_of_them(tmp_path) -> None:
+    after = rb"BT /F1 12 Tf 50 700 Td [(Agu\264) 445 (e and S) 500 (\250) 333 (, 5\264 tall)] TJ ET"
+    assert text_of(tmp_path, after) == "Agu\xe9 and S\u0308, 5\xb4 tall\n"
+    before = rb"BT /F1 12 Tf 50 700 Td [(J\264) 445 (egou)] TJ ET"
+    assert text_of(tmp_path, before) == "J\xe9gou\n"
+
+
+def test_spaces_beside_larger_marks_and_in_formulas(tmp_path) -> None:
+    marked = at(45, 700, "*", 20) + at(60, 700, "git") + b"BT /F2 12 Tf 75.5 700 Td (merge) Tj ET"
+    assert text_of(tmp_path, marked) == "* git merge\n"
+    tight = [Run(0, 0.0, 10.0, _row("of", 0, 10), -2.0, 8.0), Run(0, 0.0, 10.0, _row("128", 11.55, 26), -2.0, 8.0)]
+    assert put_into_lines(tight, [])[0].text == "of 128"
+    row = [*_row("ab", 20, 30), (" ", 33.01, 33.01), *_row("cd", 33.0, 43)]
+    over = [Run(0, 0.0, 10.0, row, -2.0, 8.0), Run(0, 0.0, 10.0, _row("xy", 0, 26), -2.0, 8.0)]
+    assert put_into_lines(over, [])[0].text.endswith(" cd")
+
+
 @pytest.mark.parametrize(
     ("lines", "text"),
     [
@@ -159,6 +176,10 @@ def test_raised_and_lowered_figures(tmp_path, parts: str, text: str) -> None:
         (["a light-house, the light-", "house"], "a light-house, the light-house"),
         (["at example.org/cloud-", "function"], "at example.org/cloud-function"),
         (["Mayer-", "Smith"], "Mayer-\nSmith"),
+        (["a state-", "of-the-art crane"], "a state-of-the-art\ncrane"),
+        (["an up-", "and-coming infor-", "mation-based"], "an up-and-coming\ninformation-based"),
+        (["the x-", "axis"], "the x-axis"),
+        (["Haupt-", "und Nebenkosten"], "Haupt-\nund Nebenkosten"),
     ],
 )
 def test_words_broken_at_line_ends(tmp_path, lines: list[str], text: str) -> None:
@@ -325,6 +346,37 @@ def test_a_label_in_the_middle_of_its_rows_is_told_in_each(tmp_path) -> None:
         "Sea | Port | May | June\nNorth | Visby | 12 | 13\nSouth | Slite | 7 | 9\nSouth | Klinte | 3 | 4\n"
         "What stands below is no row of the table.\n"
     )
+
+
+def test_cells_that_stand_in_the_middle_of_their_row_are_in_it(tmp_path) -> None:
+    rows = {
+        700: HEAD,
+        680: {60: "North", 130: "Visby", 230: "12", 300: "13"},
+        661: {130: "The harbour of"},
+        655: {60: "South", 230: "7", 300: "9"},
+        649: {130: "Slite"},
+        628: {60: "East"},
+        622: {130: "Klinte", 230: "3", 300: "4"},
+        600: {60: "West", 130: "Lund", 230: "5", 300: "6"},
+        581: {130: "The quay of"},
+        575: {60: "Inland", 230: "-", 300: "1"},
+        569: {130: "1998"},
+    }
+    assert text_of(tmp_path, drawn(rows)) == (
+        "Sea | Port | May | June\nNorth | Visby | 12 | 13\nSouth | The harbour of Slite | 7 | 9\n"
+        "East | Klinte | 3 | 4\nWest | Lund | 5 | 6\nInland | The quay of 1998 | - | 1\n"
+    )
+
+
+def test_near_rows_of_figures_stay_apart(tmp_path) -> None:
+    rows = {
+        700: HEAD,
+        680: {60: "North", 130: "Visby", 230: "12", 300: "13"},
+        660: {130: "Slite", 230: "7"},
+        653: {60: "South", 300: "9"},
+        646: {130: "Klinte", 230: "3"},
+    }
+    assert text_of(tmp_path, drawn(rows)).endswith("\n | Slite | 7 |\nSouth |  |  | 9\n | Klinte | 3 |\n")
 
 
 def test_text_of_another_column_is_no_label(tmp_path) -> None:

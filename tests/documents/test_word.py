@@ -199,6 +199,27 @@ def test_word_tables(tmp_path) -> None:
     )
 
 
+def test_word_deletions_are_told_and_join_what_they_stood_between(tmp_path) -> None:
+    gone = '<w:del w:id="1"><w:r><w:delText>90</w:delText></w:r></w:del>'
+    ends = "<w:pPr><w:rPr><w:del/></w:rPr></w:pPr>"
+    document = word(
+        tmp_path,
+        f"<w:p>{run('The fee is ')}{gone}<w:ins>{run('75')}</w:ins></w:p><w:p>{ends}{run('No ')}</w:p>"
+        f"<w:p>{ends}{gone}</w:p><w:p>{run('pets.')}</w:p><w:p>{ends}{run('The end')}</w:p>",
+    )
+    assert text_of(document) == "The fee is 75\n\nNo pets.\n\nThe end"
+    assert document.pages[0].problem == "section 1 is read without 2 deletions that Word still shows as a change"
+
+
+def test_word_headings_by_the_level_of_their_style(tmp_path) -> None:
+    styles = (
+        f'<w:styles {WORD}><w:style w:styleId="K"><w:name w:val="Kapitel"/><w:pPr><w:outlineLvl w:val="1"/></w:pPr>'
+        "</w:style></w:styles>"
+    )
+    body = f"<w:p><w:pPr><w:pStyle w:val='K'/></w:pPr>{run('Fees')}</w:p>{paragraph('None.')}"
+    assert text_of(word(tmp_path, body, styles=styles)) == "### Fees\n\nNone."
+
+
 def test_word_pages_where_the_file_says_where_they_end(tmp_path) -> None:
     seen = "<w:r><w:lastRenderedPageBreak/></w:r>"
     body = (

@@ -5,7 +5,9 @@ from __future__ import annotations
 import posixpath
 import zipfile
 import zlib
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from io import BytesIO
 from typing import BinaryIO
 from xml.etree.ElementTree import Element, ParseError
 
@@ -77,6 +79,15 @@ class Archive(AbstractContextManager["Archive"]):
             return fromstring(self.read(member))
         except (ParseError, DefusedXmlException, ValueError) as error:
             raise self._damaged(error) from error
+
+    def rewritten(self, change: Callable[[str, bytes], bytes]) -> bytes:
+        """An archive of the XML in this one, each member as `change` makes it of its name and bytes."""
+        copy = BytesIO()
+        with zipfile.ZipFile(copy, "w") as made:
+            for name in self.files():
+                if name.endswith((".xml", ".rels")):
+                    made.writestr(name, change(name, self.read(name)))
+        return copy.getvalue()
 
     def require_small(self) -> None:
         """Raise what `read` would, by what the XML in it announces: for a library that reads the archive itself."""

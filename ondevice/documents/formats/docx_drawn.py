@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterator
 from html import escape
 from xml.etree.ElementTree import Element
 
+from selectolax.lexbor import LexborHTMLParser
+
 from ondevice.documents.formats.archive import attribute, tag
 from ondevice.documents.formats.docx_styles import OFF, child, children, has, value
+from ondevice.documents.formats.html_parts import math
 
 _DRAWN = frozenset({"t", "v", "pt"})
 _WRAPPERS = frozenset({"sdt", "sdtContent", "ins", "customXml", "moveTo"})
@@ -36,6 +39,17 @@ def formula_html(element: Element, name: str, inside: Callable[[Element], str]) 
             is_row = tag(one) == "mr"
             parts[tag(one)] += formula_html(one, "mr", inside) if is_row else f"<mrow>{inside(one)}</mrow>"
     return FORMULAS["noBar" if name == "f" and parts["type"] == "noBar" else name].format_map(parts)
+
+
+def formula_text(element: Element) -> str:
+    """All formulas below an element on one line."""
+
+    def inside(part: Element) -> str:
+        own = (formula_html(one, tag(one), inside) if tag(one) in FORMULAS else inside(one) for one in part)
+        return escape(part.text or "") if tag(part) == "t" else "".join(own)
+
+    node = LexborHTMLParser(f"<math>{inside(element)}</math>").css_first("math")
+    return math(node) if node is not None else ""
 
 
 def form_html(data: Element) -> str:

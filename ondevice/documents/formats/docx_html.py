@@ -17,15 +17,16 @@ from ondevice.documents.formats.reader import Request
 from ondevice.documents.formats.symbols import as_unicode
 
 _MAX_DEPTH = 200
-# Deleted text, properties, and the second copy of a text box that is kept for old programs.
+# Moved text where it stood, properties, and the second copy of a text box that is kept for old programs.
 _SKIPPED = frozenset(
-    {"del", "moveFrom", "delText", "Fallback", "pPr", "rPr", "sectPr", "tblPr", "tblGrid", "trPr", "tcPr", "sdtPr"}
+    {"moveFrom", "delText", "Fallback", "pPr", "rPr", "sectPr", "tblPr", "tblGrid", "trPr", "tcPr", "sdtPr"}
 )
 _WRITTEN = {"tab": "\t", "ptab": "\t", "cr": "\n", "noBreakHyphen": "-"}
 _RAISED = {"superscript": "sup", "subscript": "sub"}
 _SPLIT_RUNS = re.compile(r"</(s|sup|sub|span)><\1(?: hidden)?>")
 _LINK_FIELD = re.compile(r"HYPERLINK\s+\"([^\"]+)\"")
 _TAGS = re.compile(r"<[^<>]*>")
+_DELETED = "deletion that Word still shows as a change"
 
 
 class Writer:
@@ -46,14 +47,14 @@ class Writer:
         }
         self._counts = {"footnote": 0, "endnote": 0}
         self._after: list[str] = []  # notes and comments of the paragraph or table that is being written
-        self._drop_capital = ""
+        self._begun = ""  # of the next paragraph: a drop capital, or one whose end was deleted
         self._fields: list[str] = []  # the code of each field that it is in, then what ends its text
         self._waits = 0  # tables and notes that it is in: what stands beside the text comes after them
         self._is_new_page = True  # the writer has begun a page, and nothing stands on it
 
     def document(self) -> str:
         """The document as HTML."""
-        html = self._inside(self._package.body(), {})
+        html = self._inside(self._package.body(), {}) + self._begun
         for kind, notes in self._notes.items():
             rest = "".join(self._inside(note, {}) for note in notes.values())
             html += f"<h1>{kind.capitalize()}s</h1>{rest}" if _TAGS.sub("", rest).strip() else ""
@@ -87,15 +88,18 @@ class Writer:
         said = self._styles.look(style) | look(properties)
         begins_page = said.get("pageBreakBefore", "off") not in OFF and not self._is_new_page
         before = self._page() if begins_page else ""
-        number = self._numbering.next(said, style)
-        text = self._drop_capital + _SPLIT_RUNS.sub("", self._inside(element, said))
-        is_drop, self._drop_capital = attribute(child(properties, "framePr"), "dropCap") not in ("", *OFF), ""
-        if is_drop:
-            self._drop_capital = text
+        # Where its end was deleted or moved, it is one with the next paragraph, which has the number.
+        goes_on = has(properties, "rPr", "del") or has(properties, "rPr", "moveFrom")
+        number = "" if goes_on else self._numbering.next(said, style)
+        begun, self._begun = self._begun, ""
+        text = begun + _SPLIT_RUNS.sub("", self._inside(element, said))
+        if goes_on or attribute(child(properties, "framePr"), "dropCap") not in ("", *OFF):
+            self._begun = before + text
             return ""
         ends_page = has(properties, "sectPr") and value(properties, "sectPr", "type") != "continuous"
         after = self._page() if ends_page else ""
-        name = said.get("heading", "p")
+        level = said.get("outlineLvl", "9")
+        name = said.get("heading") or (f"h{min(int(level) + 1, 6)}" if level in "012345678" else "p")
         return f"<{name}>{before}{number if text.strip() else ''}{text}{after}</{name}>{self._beside()}"
 
     def _beside(self) -> str:
@@ -201,7 +205,9 @@ class Writer:
 
     def _table(self, element: Element, said: dict[str, str]) -> str:
         self._waits += 1
-        rows = [row for row in drawn.parts(element, "tr") if not has(row, "trPr", "del")]
+        every = list(drawn.parts(element, "tr"))
+        rows = [row for row in every if not has(row, "trPr", "del")]
+        self._after += [drawn.lost(_DELETED)] * (len(every) - len(rows))
         cells = [list(drawn.parts(row, "tc")) for row in rows]
         if max(map(len, cells), default=0) < 2:  # a frame around text
             self._waits -= 1
@@ -234,5 +240,6 @@ _RULES = {
     "pict": Writer._drawing, "object": Writer._drawing, "tbl": Writer._table, "altChunk": Writer._chunk,
     "chart": lambda writer, one, _: drawn.chart_html(writer._package.related(attribute(one, "id"))),
     "relIds": lambda writer, one, _: drawn.diagram_html(writer._package.related(attribute(one, "dm"))),
+    "del": lambda _, one, __: drawn.lost(_DELETED) if any(tag(below) == "delText" for below in one.iter()) else "",
     "oMath": lambda writer, one, said: f"<math>{writer._inside(one, said)}</math>",
 }  # fmt: skip

@@ -15,7 +15,7 @@ from ondevice.documents.formats.archive import attribute, tag
 from ondevice.documents.formats.layout import ordinal
 
 OFF = frozenset({"0", "false", "off", "none"})
-_LOOKS = frozenset({"vanish", "strike", "dstrike", "vertAlign", "pageBreakBefore"})
+_LOOKS = frozenset({"vanish", "strike", "dstrike", "vertAlign", "pageBreakBefore", "outlineLvl"})
 _HEADING_STYLE = re.compile(r"(?:heading|title)(?: ([1-9]))?")
 _PLACE = re.compile(r"%([1-9])")
 _MAX_BASES = 20

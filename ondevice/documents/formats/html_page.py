@@ -11,7 +11,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from ondevice.documents.formats.html_hidden import Hidden
 from ondevice.documents.formats.html_parts import MAX_DEPTH, apart, attribute, filled_in, math, number, parts, spans
 from ondevice.documents.formats.inline import LOWERED, MARKS, RAISED, STRUCK, marked, settle
-from ondevice.documents.formats.layout import Cell, ordinal, table_lines
+from ondevice.documents.formats.layout import LETTERED, Cell, ordinal, table_lines
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.sections import Block, begin_with
 from ondevice.search.outline import headed
@@ -26,7 +26,6 @@ _LINES = frozenset(
 _MARKS = {"sup": RAISED, "sub": LOWERED, "del": STRUCK, "s": STRUCK, "strike": STRUCK}
 _AROUND = {"rt": (" (", ")"), "q": ("\u201c", "\u201d"), "desc": ("[Picture: ", "]"), "title": ("[Picture: ", "]")}
 _LOST = {"video": "video", "audio": "recording", "iframe": "frame of another page", "embed": "embedded object"}
-_LIST_STYLES = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _WHITE_SPACE = re.compile(r"[ \t\n\r]+")
 _TARGET = re.compile(r"(?:https?://|mailto:|tel:)\S", re.IGNORECASE)
 _MOST_TARGETS, _TARGET_CHARS = 100, 200
@@ -183,7 +182,7 @@ class PageText:
         items = sum(child.tag == "li" for child in node.iter())
         step = -1 if "reversed" in node.attributes else 1
         start = number(node, "start", items if step < 0 else 1)
-        self._list(node, (_LIST_STYLES.get(attribute(node, "type"), "decimal"), start, step))
+        self._list(node, (LETTERED.get(attribute(node, "type"), "decimal"), start, step))
 
     def _list(self, node: LexborNode, numbers: tuple[str, int, int]) -> None:
         self._boundary("ul")
@@ -197,7 +196,7 @@ class PageText:
         mark, (style, count, step) = "- ", self._lists[-1] if self._lists else ("", 0, 0)
         if style:
             count = number(node, "value", count)
-            mark = f"{ordinal(count, _LIST_STYLES.get(attribute(node, 'type'), style))}. "
+            mark = f"{ordinal(count, LETTERED.get(attribute(node, 'type'), style))}. "
             self._lists[-1] = style, count + step, step
         self._item = "" if self._inline else mark
         self._text += [mark] if self._inline else []
@@ -206,11 +205,11 @@ class PageText:
         self._item = ""
 
     def _table(self, node: LexborNode) -> None:
-        rows = [list(parts(row, ("td", "th"))) for row in parts(node, ("tr",))]
+        rows = [list(parts(row, ("td", "th"), self._is_shown)) for row in parts(node, ("tr",), self._is_shown)]
         holds_others = any(cell.css_first("table, h1, h2, h3, h4, h5, h6") for row in rows for cell in row)
         is_layout = holds_others and (max(map(len, rows)) == 1 or len(node.text()) > _LAYOUT_CHARS)
         self._boundary("table")
-        for caption in parts(node, ("caption",)):
+        for caption in parts(node, ("caption",), lambda _: True):
             self._element(caption, "caption")
         if self._inline:
             lines = table_lines(map(self._row, rows))  # in a cell of another: "pump: 2; valve: 5"
@@ -225,6 +224,11 @@ class PageText:
                 self._end_block("\n")
             self._blocks.append(Block("\n"))
         self._boundary("table")
+
+    def _is_shown(self, node: LexborNode) -> bool:
+        lost = self._hidden.why(node, node.tag or "")
+        self._lost += [lost] if lost else []
+        return lost is None
 
     def _row(self, cells: list[LexborNode]) -> list[Cell]:
         return [Cell(self._line(cell), *spans(cell)) for cell in cells]

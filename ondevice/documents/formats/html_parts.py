@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from selectolax.lexbor import LexborNode
 
@@ -28,13 +28,13 @@ def number(node: LexborNode, name: str, default: int) -> int:
     return int(found[1]) if found else default
 
 
-def parts(node: LexborNode, wanted: tuple[str, ...]) -> Iterator[LexborNode]:
-    """Rows of a table, cells of a row: also where something stands between."""
+def parts(node: LexborNode, wanted: tuple[str, ...], is_shown: Callable[[LexborNode], bool]) -> Iterator[LexborNode]:
+    """Rows of a table, cells of a row: also where something stands between, and only those that are shown."""
     for child in node.iter():
-        if child.tag in wanted:
+        if child.tag in wanted and is_shown(child):
             yield child
-        elif child.tag in ("thead", "tbody", "tfoot", "form"):
-            yield from parts(child, wanted)
+        elif child.tag in ("thead", "tbody", "tfoot", "form") and is_shown(child):
+            yield from parts(child, wanted, is_shown)
 
 
 def spans(cell: LexborNode) -> tuple[int, int, bool]:

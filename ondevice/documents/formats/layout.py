@@ -10,6 +10,7 @@ _MOST_SPAN = 100  # columns that one cell may stand in
 _MOST_COLUMNS = 100  # of a row
 _MOST_TOLD_AGAIN = 100  # characters of a cell; a longer one stands once
 _ANY = sys.maxsize
+LETTERED = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}  # as HTML and ODF say it
 _ROMAN = {
     1000: "m", 900: "cm", 500: "d", 400: "cd", 100: "c", 90: "xc", 50: "l", 40: "xl", 10: "x", 9: "ix", 5: "v",
     4: "iv", 1: "i",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from email import message_from_bytes, policy
@@ -19,6 +20,11 @@ from ondevice.documents.types import Page
 _HEADS = ("Subject", "From", "To", "Cc", "Date")
 _MAX_DEPTH = 20  # of mails in mails
 _MAX_MAIL_BYTES = 64_000_000
+# Mails of a box: a sender, or one with a time. A sentence may begin so, too.
+_BETWEEN = re.compile(rb"From (?:\S+\s*$|.*\d:\d\d.*\b\d{4}\b)")
+_COPIES = ("text/plain", "text/html")
+_WORD = re.compile(r"\w+")
+_MOST_LACKED = 0.1  # of the words of an alternative: where another one lacks more, it is no copy
 
 
 def open_mail(request: Request) -> Reader:
@@ -45,17 +51,19 @@ def _pages(request: Request, is_page: bool) -> Iterator[Page]:
 
 
 def _mails(request: Request) -> Iterator[bytes]:
-    """The mails of a box, which begin with a line `From ` after a blank one; a file without such a line is one."""
+    """The mails of a box, which begin with a line `From ` after a blank one; a file that begins otherwise is one."""
     held: list[bytes] = []
     size = 0
     with request.open() as file:
+        is_box = file.read(5) == b"From "
+        file.seek(0)
         for line in iter(lambda: file.readline(_MAX_MAIL_BYTES), b""):
-            if line.startswith(b"From ") and (not held or not held[-1].strip()):
+            if is_box and _BETWEEN.match(line) and (not held or not held[-1].strip()):
                 if size:
                     yield b"".join(held)
                 held, size = [], 0
                 continue
-            held.append(line[1:] if line.startswith(b">From ") else line)
+            held.append(line[1:] if is_box and line.startswith(b">From ") else line)
             size += len(line)
     yield b"".join(held)
 
@@ -67,16 +75,16 @@ def _head(mail: Message) -> Iterator[Block]:
 
 
 def _blocks(part: Message, attached: list[tuple[str, bytes]], is_page: bool, depth: int = 0) -> Iterator[Block]:
-    """The text of a part and of all that are in it; of alternatives the plain one, unless there is none."""
+    """The text of a part and of all that are in it; of alternatives the first that lacks nothing of the others."""
     if depth > _MAX_DEPTH:
         raise RecursionError
     kind, name = part.get_content_type(), part.get_filename()
     if part.is_multipart():
         inner = [one for one in part.get_payload() if isinstance(one, Message)]
         if kind == "multipart/alternative":
-            kinds = [one.get_content_type() for one in inner]
-            plain = "text/plain" if "text/plain" in kinds and not is_page else "text/html"
-            inner = [one for one in inner if one.get_content_type() == plain or one.is_multipart()] or inner[-1:]
+            copies = [one for one in inner if one.get_content_type() in _COPIES or one.is_multipart()] or inner[-1:]
+            yield from _chosen([[*_blocks(one, attached, is_page, depth + 1)] for one in copies])
+            inner = [one for one in inner if one.get_content_type() == "text/calendar" and one not in copies]
         for one in inner:
             if kind == "message/rfc822":
                 yield from _head(one)
@@ -97,3 +105,13 @@ def _blocks(part: Message, attached: list[tuple[str, bytes]], is_page: bool, dep
         text = normalize("".join(decoder.decode([data]))).replace("\f", "\n").strip("\n")
         if text.strip():
             yield Block(text + "\n\n", lost=decoder.lost(text), note=decoder.note)
+
+
+def _chosen(alternatives: list[list[Block]]) -> list[Block]:
+    """The first one, or a later one that says more: a plain text may only say that there is another."""
+    best, known = list[Block](), set[str]()
+    for blocks in alternatives:
+        words = {word for block in blocks for word in _WORD.findall(block.text.casefold())}
+        if len(words - known) > _MOST_LACKED * len(words):
+            best, known = blocks, words
+    return best

@@ -11,14 +11,16 @@ from xml.etree.ElementTree import Element
 from ondevice.documents.formats.archive import Archive, attribute, tag
 from ondevice.documents.formats.layout import Cell, Held, spread
 from ondevice.documents.formats.normalize import normalize
+from ondevice.documents.formats.odt_numbers import HEADINGS, Numbers
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.rows import as_row
-from ondevice.documents.formats.sections import Block, join_sections
+from ondevice.documents.formats.sections import Block, sections
 from ondevice.documents.types import Page
 from ondevice.search.outline import headed
 
 _SKIPPED = frozenset({"tracked-changes", "note-citation", "forms", "hidden-text", "sequence-decls", "automatic-styles"})
 _NAMED = {"annotation": "[comment: ", "note": "[note: ", "title": "[picture: ", "desc": "[picture: "}
+_UNSEEN = {"none", "false", "hidden"}  # text, sheets and slides by what their styles say
 _MAX_DEPTH = 200
 _MAX_REPEATS = 1000  # of a space, or of a row that stands once for several equal ones
 
@@ -35,26 +37,27 @@ def _pages(request: Request) -> Iterator[Page]:
         walk = _Walk([content, style])
         heads = [one for one in style.iter() if tag(one) in ("header", "footer")]
         blocks = [block for one in heads for block in walk.blocks(one, 0)]
-        for number, text in enumerate(join_sections([*blocks, *walk.blocks(content, 0)]), 1):
-            yield Page(number, text)
+        deleted = sum(tag(one) == "deletion" for one in content.iter())
+        blocks.append(Block("", lost=("deletion that the file still holds as a change",) * deleted))
+        for number, section in enumerate(sections([*blocks, *walk.blocks(content, 0)]), 1):
+            yield section.page(number, "section")
 
 
 class _Walk:
-    """Walks over the XML with what its styles say: which lists have numbers, which text is struck or raised."""
+    """Walks over the XML with what its styles say: numbers of lists, which text is struck, raised or hidden."""
 
     def __init__(self, roots: list[Element]) -> None:
         self._marks: dict[str, tuple[str, str]] = {}
-        self._numbered: set[str] = set()
-        for style in (one for root in roots for one in root.iter()):
-            name = attribute(style, "name")
-            if tag(style) == "list-style" and any(tag(level) == "list-level-style-number" for level in style):
-                self._numbered.add(name)
-            elif tag(style) == "style":
-                for properties in style:
-                    if attribute(properties, "text-position").startswith("super"):
-                        self._marks[name] = ("^", "")
-                    elif attribute(properties, "text-line-through-style") not in ("", "none"):
-                        self._marks[name] = ("~~", "~~")
+        self._numbers = Numbers(roots)
+        for style in (one for root in roots for one in root.iter() if tag(one) == "style"):
+            for properties in style:
+                position = attribute(properties, "text-position")
+                if position[:1] not in ("", "0", "-") and not position.startswith("sub"):
+                    self._marks[attribute(style, "name")] = ("^", "")
+                elif attribute(properties, "text-line-through-style") not in ("", "none"):
+                    self._marks[attribute(style, "name")] = ("~~", "~~")
+                elif {attribute(properties, "display"), attribute(properties, "visibility")} & _UNSEEN:
+                    self._marks[attribute(style, "name")] = ("[hidden: ", "]")
 
     def blocks(self, element: Element, depth: int) -> Iterator[Block]:
         """Blocks of all that is below an element."""
@@ -66,11 +69,15 @@ class _Walk:
                 if text := self._text(child, depth + 1).strip():
                     said = attribute(child, "outline-level")
                     level = (int(said) if said.isdecimal() else 1) if name == "h" else 0
+                    if level and attribute(child, "is-list-header") != "true":
+                        text = self._numbers.next(HEADINGS, level, attribute(child, "start-value")) + text
                     yield Block((headed(text, level) if level else text) + "\n\n", is_heading=level > 0)
             elif name == "list":
-                yield from self._items(child, "", depth + 1)
+                yield from self._items(child, "", 1, False, depth + 1)
+                yield Block("\n")
             elif name == "page" or (name == "table" and tag(element) == "spreadsheet"):
-                yield Block(headed(attribute(child, "name"), 1) + "\n\n", is_heading=True)
+                is_hidden = attribute(child, "style-name") in self._marks
+                yield Block(headed(attribute(child, "name"), 1) + " (hidden)" * is_hidden + "\n\n", is_heading=True)
                 yield from self._rows(child, depth) if name == "table" else self.blocks(child, depth + 1)
             elif name == "table":
                 yield from self._rows(child, depth + 1)
@@ -79,26 +86,27 @@ class _Walk:
             elif name not in _SKIPPED:
                 yield from self.blocks(child, depth + 1)
 
-    def _items(self, items: Element, outer: str, depth: int) -> Iterator[Block]:
+    def _items(self, items: Element, outer: str, level: int, goes_on: bool, depth: int) -> Iterator[Block]:
         style = attribute(items, "style-name") or outer
-        number = int(attribute(items, "start-value") or 1)
+        goes_on |= attribute(items, "continue-numbering") == "true" or attribute(items, "continue-list") != ""
+        self._numbers.begin(items, style, level, goes_on)
         for item in items:
-            mark = f"{number}. " if style in self._numbered else "- "
-            number += tag(item) == "list-item"
+            is_new = tag(item) == "list-item"
             for one in item:
                 if tag(one) == "list":
-                    yield from self._items(one, style, depth + 1)
+                    yield from self._items(one, style, level + 1, goes_on, depth + 1)
                 elif text := self._text(one, depth + 1).strip():
+                    mark = self._numbers.next(style, level, attribute(item, "start-value")) or "- " if is_new else ""
                     yield Block(f"{mark}{text}\n", is_heading=tag(one) == "h")
-                    mark = ""
-        if not outer:
-            yield Block("\n")
+                    is_new = False
+        self._numbers.end(items, style)
 
     def _rows(self, table: Element, depth: int) -> Iterator[Block]:
         above: Held = {}
-        for row in (row for one in table for row in ([one] if tag(one) == "table-row" else one)):
+        for row in _rows_in(table):
             held = (cell for cell in row if tag(cell) == "table-cell")
-            cells = [Cell("".join(block.text for block in self.blocks(one, depth + 1)), *_spans(one)) for one in held]
+            texts = ((one, "".join(block.text for block in self.blocks(one, depth + 1))) for one in held)
+            cells = [Cell(text or attribute(one, "value"), *_spans(one)) for one, text in texts]
             for _ in range(min(int(attribute(row, "number-rows-repeated") or 1), _MAX_REPEATS) if cells else 0):
                 yield Block(as_row(spread(cells, above)))
         yield Block("\n")
@@ -122,6 +130,15 @@ class _Walk:
             return f"{_NAMED[name]}{normalize(text).strip()}]" if text.strip() else ""
         before, after = self._marks.get(attribute(element, "style-name"), ("", ""))
         return before + text + after + ("\n" if name == "p" else "")
+
+
+def _rows_in(table: Element) -> Iterator[Element]:
+    """The rows of a table, also those in groups of groups."""
+    for one in table:
+        if tag(one) == "table-row":
+            yield one
+        elif tag(one).startswith("table-"):
+            yield from _rows_in(one)
 
 
 def _spans(cell: Element) -> tuple[int, int]:

@@ -8,10 +8,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, pairwise
 
+from ondevice.documents.formats.pdf_columns import Columns
 from ondevice.documents.formats.pdf_glyphs import ASKEW, Run, in_frame, is_bold
 from ondevice.documents.formats.pdf_lines import Line, Value, put_into_lines
 from ondevice.documents.formats.pdf_seen import Box
-from ondevice.documents.formats.pdf_tables import Block, Columns, blocks_of, by_rows, head_of, is_alike
+from ondevice.documents.formats.pdf_tables import Block, blocks_of, by_rows, head_of, is_alike
 from ondevice.search.outline import headed
 
 _EDGE = 0.1  # of the height of the page, where headers and footers stand
@@ -28,6 +29,10 @@ _BROKEN = re.compile(r"(.*?)([^\W\d_]+)")
 _REST = re.compile(r"([^\W\d_]+)\S*[ \t]?")
 # First parts of English words that keep their hyphen.
 _FIRST_PARTS = frozenset(("cross", "full", "half", "hard", "high", "ill", "long", "low", "self", "short", "well"))
+
+_LINKS = frozenset(("of", "to", "the", "in", "by", "on", "and", "for", "a"))  # within compounds: state-of-the-art
+# Words behind the first part of a compound whose second one comes later: "Haupt- und Nebenkosten".
+_BETWEEN_PARTS = frozenset(("and", "or", "und", "oder", "bzw", "sowie"))
 
 
 @dataclass(slots=True)
@@ -190,7 +195,11 @@ def _rejoined(texts: list[str], words: set[str]) -> list[str]:
         if not broken or not rest:
             continue
         first, second = broken[2], rest[1]
+        goes_on = rest[0][len(second) :].startswith("-")
+        if second in _BETWEEN_PARTS and not goes_on:
+            continue
         is_compound = f"{first}-{second}" in words or (first.lower() in _FIRST_PARTS and first + second not in words)
+        is_compound = is_compound or len(first) == 1 or (goes_on and second in _LINKS)
         is_compound = is_compound or any(map(str.isalnum, broken[1]))  # the end of an address, or of several words
         hyphen = "-" if is_compound and line[-1] != "\u00ad" else ""
         lines[index] = line[:-1] + hyphen + rest[0].rstrip()

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise, zip_longest
 
 from ondevice.documents.formats.pdf_glyphs import Run
+from ondevice.documents.formats.pdf_spoken import Placed, composed, spoken
 
-_SPACE = 0.16  # of the size: a gap as wide is a space between words
+_SPACE = 0.15  # of the size: a gap as wide is a space between words
 _SPACE_ARABIC = 0.1
 _SPACE_WIDE = 0.4  # between signs of Chinese and Japanese, which are set without spaces
 _TRACKED = 0.08  # of the size: where all letters are set further apart than this, the gap of a space is wider by it
@@ -21,7 +22,6 @@ _WIDE = 2.0  # of the size: a gap as wide parts what stands on one line
 _BESIDE = 0.6  # of the size: what is drawn later belongs to a line if it is as near to it
 _SMALL = 0.85  # of the size of the line: raised and lowered figures are smaller
 _LOOK_BACK = 8  # lines of one height that a run drawn later may belong to
-_EXPONENT = re.compile(r"[^\W_]\Z|[+\-\u2212\u2013]?[^\W_]?\d[\w,.\-\u2212\u2013]*\Z")
 _MARK = re.compile(r"[^\w\s]|\(?\w{1,3}[.)\u2236:]|\d+(?:\.\d+)+\.?")
 _UNSPACED = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff]{2}")
 _FROM_RIGHT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
@@ -98,8 +98,12 @@ def _is_level(line: Line, run: Run) -> bool:
     shift = abs(line.base - run.base)
     if line.turn != run.turn or shift > 0.7 * large:
         return False
-    gap = max(run.left - line.right, line.left - run.right)
-    return shift <= 0.3 * small or gap < (0.7 if small < _SMALL * large else 0.1) * large
+    if shift <= 0.3 * small:
+        return True
+    if small < _SMALL * large:
+        return max(run.left - line.right, line.left - run.right) < 0.7 * large
+    gaps = (max(run.left - other.right, other.left - run.right) for other in line.runs[-200:])
+    return any(-0.5 * large < gap < 0.1 * large for gap in gaps)  # not one in a cell between them
 
 
 def _goes_on(line: Line, run: Run) -> bool:
@@ -147,17 +151,6 @@ def spread(text: str, left: float, right: float, widest: float) -> list[tuple[st
 # -- the text of a line ----------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Placed:
-    """A glyph on its line; `rise` is +1 where it is raised, -1 where it is lowered, `lead` the gap that is no space."""
-
-    text: str
-    left: float
-    right: float
-    rise: int
-    lead: float
-
-
 def _cells(line: Line) -> list[Cell]:
     """Texts between wide gaps, from the left. Within a run, what is read from the right is in reading order already."""
     runs = sorted(line.runs, key=lambda run: run.left)
@@ -170,8 +163,10 @@ def _cells(line: Line) -> list[Cell]:
         runs = [run for is_so, group in ordered for run in (group[::-1] if is_so else group)]
     glyphs = [glyph for run in runs for glyph in _placed(line, run)]
     if not num_from_right and any(after.left < run.right - 0.5 * run.size for run, after in pairwise(runs)):
-        glyphs.sort(key=lambda glyph: glyph.left)
-    cells: list[list[_Placed]] = [[]]
+        # A space without room stands where the next letter begins.
+        glyphs.sort(key=lambda glyph: glyph.left - glyph.text.isspace() * _NO_SPACE * line.size)
+    glyphs = composed(glyphs)
+    cells: list[list[Placed]] = [[]]
     spaces, room, begin = "", 0.0, 0.0
     for glyph, after in zip_longest(glyphs, glyphs[1:]):
         if glyph.text.isspace():
@@ -184,7 +179,7 @@ def _cells(line: Line) -> list[Cell]:
             space = (
                 _SPACE_ARABIC if num_from_right else _SPACE_WIDE if _UNSPACED.match(last.text + glyph.text) else _SPACE
             )
-            is_space = gap > space * line.size + lead
+            is_space = gap > space * max(last.size, glyph.size) + lead
             if spaces:
                 takes_room = gap > _NO_SPACE * line.size or glyph.left - begin > _SPACE * line.size
                 is_space = room <= 0 or lead < 0 or takes_room
@@ -192,7 +187,7 @@ def _cells(line: Line) -> list[Cell]:
             if len(spaces) < 2 and gap > _CELL * line.size and not is_leader and not _is_mark_of_list(cells):
                 cells.append([])
             elif is_space:
-                cells[-1].append(_Placed(spaces or " ", glyph.left, glyph.right, 0, 0.0))
+                cells[-1].append(Placed(spaces or " ", glyph.left, glyph.right))
         cells[-1].append(glyph)
         spaces, room = "", 0.0
     parts = [(blank, [*part]) for cell in cells for blank, part in groupby(cell, lambda glyph: glyph.text.isspace())]
@@ -200,16 +195,16 @@ def _cells(line: Line) -> list[Cell]:
     return sorted((_cell(cell) for cell in cells if cell), key=lambda cell: cell[1])
 
 
-def _cell(glyphs: list[_Placed]) -> Cell:
-    return _spoken(glyphs), min(one.left for one in glyphs), max(one.right for one in glyphs)
+def _cell(glyphs: list[Placed]) -> Cell:
+    return spoken(glyphs), min(one.left for one in glyphs), max(one.right for one in glyphs)
 
 
-def _is_mark_of_list(cells: list[list[_Placed]]) -> bool:
+def _is_mark_of_list(cells: list[list[Placed]]) -> bool:
     """True if the line so far is a bullet or a number with a stop, which begins no table."""
     return len(cells) == 1 and len(cells[0]) < 8 and bool(_MARK.fullmatch("".join(glyph.text for glyph in cells[0])))
 
 
-def _placed(line: Line, run: Run) -> list[_Placed]:
+def _placed(line: Line, run: Run) -> list[Placed]:
     glyphs = run.glyphs
     both = [(one, other) for one, other in pairwise(glyphs) if one[0] != " " != other[0]]
     gaps = [max(other[1] - one[2], one[1] - other[2]) for one, other in both]
@@ -219,21 +214,4 @@ def _placed(line: Line, run: Run) -> list[_Placed]:
     lead = lead if abs(lead) > _TRACKED * run.size else 0.0
     if lead < 0 and " " in run.text:  # boxes that are too wide tell nothing of spaces, which stand there
         lead = -math.ulp(0.0)
-    return [_Placed(text, left, right, rise, lead) for text, left, right in glyphs]
-
-
-def _spoken(glyphs: list[_Placed]) -> str:
-    """The text, with `^` before raised figures, and `_` before lowered ones that follow another figure."""
-    parts: list[str] = []
-    groups = [(rise, "".join(glyph.text for glyph in group)) for rise, group in groupby(glyphs, lambda one: one.rise)]
-    for index, (rise, text) in enumerate(groups):
-        before = parts[-1][-1:] if parts else ""
-        after = groups[index + 1][1][:1] if index + 1 < len(groups) else ""
-        is_exponent = rise > 0 and before.strip() and _EXPONENT.match(text.strip())
-        if is_exponent or (rise < 0 and before.isdigit() and text[:1].isdigit()):
-            mark = "^" if rise > 0 else "_"
-            text = f"{mark}{{{text}}}" if after.isalnum() else mark + text
-        elif rise > 0 and not before and after.isalpha():  # the number of a note before its text
-            text += " "
-        parts.append(text)
-    return "".join(parts)
+    return [Placed(text, left, right, rise, lead, run.size) for text, left, right in glyphs]

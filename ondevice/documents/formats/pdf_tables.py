@@ -7,18 +7,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 
-from ondevice.documents.formats.pdf_lines import Cell, Line
+from ondevice.documents.formats.pdf_columns import (
+    APART,
+    Columns,
+    column_at,
+    columns_of,
+    is_figure,
+    is_prose,
+    is_stretched,
+    joined,
+    parts_of,
+)
+from ondevice.documents.formats.pdf_lines import Line
 
 _LONGEST_STEP = 5.0  # of the size: rows further apart are not of one table
 _OTHER_TABLE = 1.9  # of the longest step between the rows so far
 _NEXT_LINE = 2.2  # of the size: a lone line further below belongs to no column of text
+_HALF = 1.1  # of the size: lines as near as this, in other columns, are cells of one row that are set in its middle
+_SAME_MIDDLE = 0.3  # of the size: cells whose middles are as near are set in the middle of one row
 _GAP = 0.3  # of the size, at least, between two columns
-_APART = 0.5  # of the size: words further apart than this may be cells of two columns
 _MOST_ROWS, _MOST_COLUMNS = 200, 60  # of one table
-_MOST_PROSE, _MOST_LOWER = 4, 0.6  # columns of text; of the cells of a table: those that begin with a small letter
 _MOST_CELL_WORDS, _FEWEST_FIGURES = 4, 0.2  # of a table's cells, on average: words, and cells of figures alone
-
-Columns = list[tuple[float, float]]
 
 
 @dataclass(slots=True)
@@ -31,15 +40,42 @@ class Block:
 
     def rows(self) -> list[list[str]]:
         """The cells of each line, one a column, as they are read."""
-        rows = []
-        for line in self.lines:
-            row = [""] * len(self.columns)
-            for text, left, right in line.cells:
-                at = _column(self.columns, left, right)
-                row[at] = f"{row[at]} {text}".strip()
-            rows.append(row)
+        rows: list[list[str]] = []
+        for lines in [[line] for line in self.lines] if self.is_prose else self._near():
+            rows += self._one_row(lines)
         is_from_right = 2 * sum(line.is_from_right for line in self.lines) > len(self.lines)
         return [row[::-1] for row in rows] if is_from_right else rows
+
+    def _near(self) -> Iterator[list[Line]]:
+        """Lines that are too near for two of one text."""
+        near = self.lines[:1]
+        for line in self.lines[1:]:
+            if not _is_half_below(near[-1], line):
+                yield near
+                near = []
+            near.append(line)
+        yield near
+
+    def _one_row(self, lines: list[Line]) -> list[list[str]]:
+        """The cells of one row, all set in its middle, as one; but rows around a label stay as they are."""
+        rows, bases = [], [list[float]() for _ in self.columns]
+        for line in lines:
+            rows.append([""] * len(self.columns))
+            for text, left, right in line.cells:
+                at = column_at(self.columns, left, right)
+                rows[-1][at] = f"{rows[-1][at]} {text}".strip()
+            for filled in (at for at, text in enumerate(rows[-1]) if text):
+                bases[filled].append(line.base)
+        columns = [[text for text in column if text] for column in zip(*rows, strict=True)]
+        several = [column for column in columns if len(column) > 1]
+        middles = [sum(column) / len(column) for column in bases if column]
+        in_middle = len(lines) == 2 or max(middles) - min(middles) < _SAME_MIDDLE * lines[0].size
+        are_texts = any(any(map(all, zip(*pair, strict=True))) for pair in pairwise(rows))
+        are_figures = any(all(map(is_figure, column)) for column in several)
+        labels = (row for row in rows if sum(map(bool, row)) == 1 and not any(max(row) in column for column in several))
+        if not in_middle or are_texts or are_figures or (len(several) > 1 and any(labels)):
+            return rows
+        return [[" ".join(column) for column in columns]]
 
     def texts(self) -> list[str]:
         if not self.columns:
@@ -61,7 +97,7 @@ def by_rows(lines: list[Line]) -> list[Line]:
             rows.append([line])
     shared = [row for row in rows if len(row) > 1]
     cells = [text for row in shared for line in row for text, _, _ in line.cells]
-    num_figures = sum(map(_is_figure, cells))
+    num_figures = sum(map(is_figure, cells))
     num_words = sum(len(cell.split()) for cell in cells)
     is_table = num_words < _MOST_CELL_WORDS * len(cells) and num_figures > _FEWEST_FIGURES * len(cells)
     return [_merged(row) for row in rows] if len(shared) > 2 and is_table else lines
@@ -112,7 +148,7 @@ def _beside(label: Line, after: list[Line]) -> list[Line]:
 def _is_apart(line: Line) -> bool:
     """True if all words of a line are so far apart that they may be names of columns."""
     gaps = [after[1] - before[2] for before, after in pairwise(line.words)]
-    return len(gaps) > 1 and min(gaps) > _APART * line.size
+    return len(gaps) > 1 and min(gaps) > APART * line.size
 
 
 def _rows(lines: list[Line], start: int) -> list[Line]:
@@ -142,104 +178,27 @@ def _gaps(line: Line) -> list[tuple[float, float]]:
 def _in_columns(rows: list[Line]) -> Block | None:
     """The rows as a block in columns; None if they are no more than lines with wide gaps."""
     full = [line for line in rows if len(line.cells) > 1]
-    if len(full) < 2 or _is_stretched(full):
+    if len(full) < 2 or is_stretched(full):
         return None
-    columns = _columns(full)
-    is_prose = _is_prose(rows, columns)
-    if not is_prose:
+    columns = columns_of(full)
+    is_text = is_prose(rows, columns)
+    if not is_text:
         for line in rows:
             is_head = line is rows[0] or len(line.cells) < 2
-            line.cells = [part for cell in line.cells for part in _parts(line, cell, columns, is_head=is_head)]
-        columns = _joined(columns, full)
+            line.cells = [part for cell in line.cells for part in parts_of(line, cell, columns, is_head=is_head)]
+        columns = joined(columns, full)
     if len(rows[0].cells) < 2:
         return None
-    while len(rows[-1].cells) < 2 and (not is_prose or rows[-2].base - rows[-1].base > _NEXT_LINE * rows[-1].size):
+    while len(rows[-1].cells) < 2 and (
+        rows[-2].base - rows[-1].base > _NEXT_LINE * rows[-1].size if is_text else not _is_half_below(*rows[-2:])
+    ):
         rows = rows[:-1]
-    return Block(rows, columns, is_prose) if len(columns) > 1 else None
+    return Block(rows, columns, is_text) if len(columns) > 1 else None
 
 
-def _columns(lines: list[Line]) -> Columns:
-    """Left and right ends of columns: of the rows with most cells, and of others where these bridge none of them."""
-    most = max(len(line.cells) for line in lines)
-    columns: Columns = []
-    for line in sorted(lines, key=lambda line: len(line.cells) < most):
-        for _, left, right in line.cells:
-            touched = [i for i, (begin, end) in enumerate(columns) if left < end and right > begin]
-            if len(touched) == 1:
-                begin, end = columns[touched[0]]
-                columns[touched[0]] = (min(left, begin), max(right, end))
-            elif not touched or len(line.cells) == most:
-                merged = [columns[i] for i in touched]
-                columns = [column for column in columns if column not in merged]
-                columns.append((min([left, *(c[0] for c in merged)]), max([right, *(c[1] for c in merged)])))
-                columns.sort()
-    return columns
-
-
-def _parts(line: Line, cell: Cell, columns: Columns, *, is_head: bool) -> Iterator[Cell]:
-    """A cell, cut where its words go on in another column: in a wide gap, or before the figure at its end."""
-    words = [word for word in line.words if cell[1] <= word[1] and word[2] <= cell[2]]
-    at: list[int] = []
-    for _, left, right in words:
-        column = _column(columns, left, right)
-        at.append(at[-1] if at and not left < columns[column][1] > columns[column][0] < right else column)
-    wide = (at[i] != at[i - 1] and words[i][1] - words[i - 1][2] > _APART * line.size for i in range(1, len(words)))
-    cuts = [number for number, is_wide in enumerate(wide, 1) if is_wide]
-    if not is_head and len(words) - 1 not in cuts and len({*at[:1], *at[-1:]}) > 1 and _is_figure(words[-1][0]):
-        cuts.append(len(words) - 1)
-    if line.is_from_right or not cuts:
-        yield cell
-        return
-    for start, stop in pairwise([0, *cuts, len(words)]):
-        part = words[start:stop]
-        yield " ".join(text for text, _, _ in part), part[0][1], part[-1][2]
-
-
-def _is_figure(text: str) -> bool:
-    return any(map(str.isdigit, text)) and not any(map(str.isalpha, text))
-
-
-def _joined(columns: Columns, lines: list[Line]) -> Columns:
-    """The columns, one that only the first row fills joined with one beside it that this row leaves free."""
-    filled = [{_column(columns, left, right) for _, left, right in line.cells} for line in lines]
-    alone = filled[0].difference(*filled[1:])
-    joined: Columns = []
-    may_join = False
-    for at, column in enumerate(columns):
-        may_join = may_join and ((at in alone and at - 1 not in filled[0]) or (at - 1 in alone and at not in filled[0]))
-        if may_join:
-            joined[-1] = (joined[-1][0], column[1])
-        else:
-            joined.append(column)
-        may_join = not may_join
-    return joined
-
-
-def _column(columns: Columns, left: float, right: float) -> int:
-    """The column that a cell overlaps most, or is nearest to."""
-    overlaps = [min(right, end) - max(left, begin) for begin, end in columns]
-    return overlaps.index(max(overlaps))
-
-
-def _is_prose(lines: list[Line], columns: Columns) -> bool:
-    """True if the columns hold sentences that go on from line to line, not the cells of a table."""
-    if not 1 < len(columns) <= _MOST_PROSE:
-        return False
-    by_column: list[list[str]] = [[] for _ in columns]
-    for line in lines:
-        for text, left, right in line.cells:
-            by_column[_column(columns, left, right)].append(text)
-    words = [sum(len(text.split()) for text in texts) / max(len(texts), 1) for texts in by_column]
-    firsts = [text[0] for texts in by_column for text in texts[1:] if text[0].isalpha()]
-    later = sum(len(texts) - 1 for texts in by_column if texts)
-    return min(words) >= 3 and sum(map(str.islower, firsts)) >= 0.3 * max(later, 1)
-
-
-def _is_stretched(lines: list[Line]) -> bool:
-    """True if the cells are the words of sentences, set wide apart so that their lines are full."""
-    cells = [text for line in lines for text, _, _ in line.cells]
-    num_lower = sum(text[:1].islower() for text in cells)
-    return len(cells) > _MOST_PROSE * len(lines) and num_lower > _MOST_LOWER * len(cells)
+def _is_half_below(above: Line, line: Line) -> bool:
+    """True if lines are too near for two of one text."""
+    return above.base - line.base < _HALF * line.size
 
 
 def is_alike(columns: Columns, block: Block) -> bool:

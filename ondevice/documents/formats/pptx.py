@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from html import escape
 from typing import Any
+from xml.etree.ElementTree import ParseError
 
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import fromstring
 from office_oxide import Document
 
 from ondevice.documents.formats.archive import Archive
+from ondevice.documents.formats.docx_drawn import formula_text
 from ondevice.documents.formats.layout import Cell, Held, spread
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.rows import as_row
+from ondevice.documents.formats.sections import Block
 from ondevice.documents.types import Page
 from ondevice.search.outline import headed
+
+_FORMULA = re.compile(rb"<a14:m\b[^>]*>(.*?)</a14:m>", re.DOTALL)
+_NAMES = b"<x xmlns:m='m' xmlns:a='a' xmlns:w='w' xmlns:r='r' xmlns:mc='mc'>%s</x>"
 
 
 def open_pptx(request: Request) -> Reader:
     """The presentation, slide by slide in the order in which they are shown."""
     with Archive(request.open(), request.name) as archive:
-        archive.require_small()
-    slides = Document.from_bytes(request.read(), "pptx").to_ir()["sections"]
+        data = archive.rewritten(_with_formulas)
+    slides = Document.from_bytes(data, "pptx").to_ir()["sections"]
     return Reader("pptx", "slide", _pages(slides, request.first), len(slides) or None)
 
 
@@ -29,11 +39,31 @@ def _pages(slides: list[dict[str, Any]], first: int) -> Iterator[Page]:
         text = "".join(_lines(slide["elements"]))
         if notes := "".join(_lines(slide.get("speaker_notes", ()))):
             text += f"\nNotes:\n{notes}"
-        if text.strip():
-            text = ("(hidden slide)\n" if slide.get("hidden") else "") + text
-            yield Page(number, normalize(text).replace("\f", "\n"))
+        lost = ("picture without a description",) * _num_mute(slide["elements"])
+        if text.strip() or lost:
+            text = ("(hidden slide)\n" if slide.get("hidden") else "") + text if text.strip() else ""
+            yield Block(normalize(text).replace("\f", "\n"), lost=lost).page(number, "slide")
         else:
             yield Page(number, "", "blank", f"slide {number} has no text")
+
+
+def _with_formulas(name: str, part: bytes) -> bytes:
+    """A slide with its formulas as text on one line: the library puts their numbers together."""
+    return _FORMULA.sub(_as_run, part) if name.startswith("ppt/slides/") else part
+
+
+def _as_run(found: re.Match[bytes]) -> bytes:
+    try:
+        text = formula_text(fromstring(_NAMES % found[1]))
+    except (ParseError, DefusedXmlException, RecursionError):
+        return found[0]
+    return f"<a:r><a:t>{escape(text)}</a:t></a:r>".encode()
+
+
+def _num_mute(elements: Iterable[dict[str, Any]]) -> int:
+    """The number of pictures without a description."""
+    inner = (one["content"] for one in elements if isinstance(one.get("content"), list))
+    return sum(one["type"] == "image" and not one.get("alt_text") for one in elements) + sum(map(_num_mute, inner))
 
 
 def _lines(elements: Iterable[dict[str, Any]]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 
 from striprtf.striprtf import rtf_to_text
 
@@ -10,6 +11,7 @@ from ondevice.documents.formats.decode import Decoder
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.plain import number_pages
 from ondevice.documents.formats.reader import Reader, Request
+from ondevice.documents.formats.sections import Block
 from ondevice.documents.formats.split import split_pages, split_parts
 
 # A run is a group without groups in it: control words, then text.
@@ -20,10 +22,11 @@ def _run(words: str) -> re.Pattern[str]:
     return re.compile(_RUN % (words, words), re.DOTALL)
 
 
+_UNSEEN = _run("v|deleted")
 _CHANGES = (
-    (_run("v|deleted"), ""),
     (_run("strike|striked1"), r"{\1 ~~\2~~}"),
     (_run("super"), r"{\1 ^\2}"),
+    (re.compile(r"\\pntext(?![a-z])"), ""),  # the number of an item, in files of WordPad
     (re.compile(r"\\strike0? ?(?![a-z0-9])"), "~~"),
     (re.compile(r"\\(?:footnote|annotation)(?![a-z])((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*+\})*+)"), r" [note:\1]"),
     (re.compile(r"\\(?:header|footer)[lrf]?(?![a-z])"), " "),
@@ -33,9 +36,13 @@ _CHANGES = (
 
 def open_rtf(request: Request) -> Reader:
     """The text in pages if the file breaks them, else in parts."""
-    markup = request.read().decode("latin-1")
+    markup, num_unseen = _UNSEEN.subn("", request.read().decode("latin-1"))
     for pattern, text in _CHANGES:
         markup = pattern.sub(text, markup)
     text = normalize(rtf_to_text(markup, encoding="cp1252", errors="replace"))
     split, unit = (split_pages, "page") if "\f" in text else (split_parts, "part")
-    return Reader("rtf", unit, number_pages(split([text]), Decoder(), unit))
+    pages = number_pages(split([text]), Decoder(), unit)
+    if num_unseen and (first := next(pages, None)):
+        lost = ("passage of hidden or deleted text",) * num_unseen
+        pages = chain([Block(first.text, lost=lost).page(1, unit)], pages)
+    return Reader("rtf", unit, pages)

@@ -15,6 +15,7 @@ from ondevice.documents.formats.layout import Cell, Held, spread
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.rows import BETWEEN, are_names, as_row, table_parts
+from ondevice.documents.formats.sheet_numbers import as_shown
 from ondevice.documents.types import Page
 
 # HTML as the library writes it; its other form, a tree, would take a kilobyte for each cell.
@@ -26,13 +27,14 @@ _TAG, _TITLE = re.compile(r"<[^>]*>"), re.compile(r"<h2>(.*?)</h2>")
 def open_sheets(request: Request) -> Reader:
     """The workbook, sheet by sheet."""
     kind: Literal["xls", "xlsx"] = "xls"
-    hidden = set[str]()
-    if request.open().read(2) == b"PK":
+    hidden, data = set[str](), request.read()
+    if data.startswith(b"PK"):
         with Archive(request.open(), request.name) as archive:
             archive.require_small()
             book = archive.read_xml("xl/workbook.xml")
+            data = as_shown(archive, data)
         kind, hidden = "xlsx", {one.get("name", "") for one in book.iter() if one.get("state", "visible") != "visible"}
-    sheets = _SHEET.split(Document.from_bytes(request.read(), kind).to_html())
+    sheets = _SHEET.split(Document.from_bytes(data, kind).to_html())
     return Reader("xlsx", "sheet", _pages(sheets, request.first, hidden), len(sheets))
 
 

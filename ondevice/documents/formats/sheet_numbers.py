@@ -1,0 +1,145 @@
+"""Numbers of a workbook in formats that its library shows as others: times, zeros in front, 0.##, halves to be rounded.
+
+By hand: libraries that read workbooks leave formats to their callers. The sheets are written again, what Excel shows in
+these cells as their text.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from decimal import ROUND_HALF_UP, Decimal
+
+from ondevice.documents.formats.archive import Archive, attribute, tag
+
+_BUILT_IN = {
+    "1": "0", "2": "0.00", "3": "#,##0", "4": "#,##0.00", "9": "0%", "10": "0.00%", "12": "# ?/?", "13": "# ??/??",
+    "18": "h:mm AM/PM", "19": "h:mm:ss AM/PM", "20": "h:mm", "21": "h:mm:ss", "37": "#,##0;(#,##0)",
+    "38": "#,##0;(#,##0)", "39": "#,##0.00;(#,##0.00)", "40": "#,##0.00;(#,##0.00)", "45": "mm:ss", "46": "[h]:mm:ss",
+    "47": "mm:ss.0",
+}  # fmt: skip
+_CELL = re.compile(r"<((?:\w+:)?)c ([^>]*[^>/])>(.*?)</\1c>", re.DOTALL)
+_STYLE, _TYPE, _VALUE = re.compile(r'\bs="(\d+)"'), re.compile(r'\bt="(?!n")'), re.compile(r"<(?:\w+:)?v>([^<]*)<")
+_SECTION = re.compile(r'(?:"[^"]*"|\\.|[^;"\\])+|(?<=;)(?=;|\Z)')
+# Text, room, currencies, colours and conditions; then the places of digits; then what stands for itself.
+_PART = re.compile(r'"([^"]*)"|[_*].|\[\$([^-\]]*)[^\]]*\]|\[(?!h+\]|m+\]|s+\])[^\]]*\]|\\?(General|[0#?.,]+|.)', re.I)
+_DAY = 86_400  # seconds
+
+
+def as_shown(archive: Archive, data: bytes) -> bytes:
+    """The workbook, with the numbers in such formats as text."""
+    codes = {str(at): code for at, code in enumerate(_codes(archive)) if is_time(code) or is_number(code)}
+    odd = {at for at, code in codes.items() if is_time(code) or _is_odd(code)}
+
+    def as_text(cell: re.Match[str]) -> str:
+        prefix, said, inside = cell.groups()
+        value, style = _VALUE.search(inside), _STYLE.search(said)
+        if not value or _TYPE.search(said):
+            return cell[0]
+        # Excel shows no more than 15 digits, and rounds these.
+        number = f"{float(value[1]):.15g}" if "." in value[1] else value[1]
+        if not style or style[1] not in codes or (style[1] not in odd and not ("." in number and number[-1] == "5")):
+            return cell[0].replace(value[0], value[0].replace(value[1], number))
+        text = shown(codes[style[1]], number).replace("&", "&amp;").replace("<", "&lt;")
+        return f'<{prefix}c {said.replace(style[0], "")} t="str"><{prefix}v>{text}</{prefix}v></{prefix}c>'
+
+    def changed(name: str, part: bytes) -> bytes:
+        if name.startswith("xl/worksheets/"):
+            with suppress(UnicodeDecodeError):  # in another encoding, which no program writes
+                part = _CELL.sub(as_text, part.decode("utf-8-sig")).encode()
+        return part
+
+    return archive.rewritten(changed)
+
+
+def shown(code: str, written: str) -> str:
+    """A number as a format of these shows it."""
+    try:
+        value = Decimal(written)
+        if is_time(code) and value >= 0:
+            return _time(_bare(code), round(float(value) * _DAY))
+        return written if is_time(code) or "/" in _bare(code) else _number(code, value)
+    except ArithmeticError:
+        return written
+
+
+def _codes(archive: Archive) -> list[str]:
+    """The format of each style of cells."""
+    if "xl/styles.xml" not in archive:
+        return []
+    root = archive.read_xml("xl/styles.xml")
+    own = {attribute(one, "numFmtId"): attribute(one, "formatCode") for one in root.iter() if tag(one) == "numFmt"}
+    styles = (style for one in root if tag(one) == "cellXfs" for style in one)
+    return [(_BUILT_IN | own).get(attribute(style, "numFmtId"), "") for style in styles]
+
+
+def _bare(code: str) -> str:
+    """The first section, without what is no place of a digit or part of a time."""
+    sections = _SECTION.findall(code)
+    parts = _PART.finditer(sections[0] if sections else "")
+    return "".join(part[3] for part in parts if part[3] and not part[0].startswith("\\")).lower()
+
+
+def is_time(code: str) -> bool:
+    """True for a time without a date."""
+    letters = set(_bare(code).replace("general", ""))
+    return bool(letters & set("hs[")) and not letters & set("yde@0#?") - ({"0"} if "s" in letters else set())
+
+
+def is_number(code: str) -> bool:
+    """True for a number with other signs than those of a date, of a power of ten, or of a condition."""
+    bare = _bare(code)
+    letters = set(bare.replace("general", ""))
+    has_digits = bool(letters & set("0#?")) or ("general" in bare and code.lower() != "general")
+    return has_digits and not letters & set("ydehms@") and not re.search(r"\[[<>=]", code)
+
+
+def _is_odd(code: str) -> bool:
+    bare = _bare(code)
+    whole, _, part = bare.partition(".")
+    return "general" in bare or "/" in bare or whole.count("0") > 1 or bool(set(part) & set("#?"))
+
+
+def _number(code: str, value: Decimal) -> str:
+    sections = _SECTION.findall(code)
+    at = 1 if value < 0 and len(sections) > 1 else 2 if value == 0 and len(sections) > 2 else 0
+    sign = "-" if value < 0 and at == 0 else ""
+    parts = [(part[3] or "", part[1] or part[2] or "", part[0]) for part in _PART.finditer(sections[at])]
+    places = [place for place, _, _ in parts if set(place) <= set("0#?.,") and set(place) & set("0#?")]
+    digits = _digits("".join(places), abs(value) * 100 ** sum(part[2] == "%" for part in parts))
+    text = ""
+    for place, literal, written in reversed(parts):
+        if written.lower() == "general":
+            text = f"{abs(value).normalize():f}" + text
+        elif place in places and not written.startswith("\\"):
+            places.pop()
+            length = len(place) if places else len(digits)
+            text, digits = digits[max(len(digits) - length, 0) :] + text, digits[: max(len(digits) - length, 0)]
+        else:
+            text = (place or literal) + text
+    return sign + text.strip()
+
+
+def _digits(places: str, value: Decimal) -> str:
+    thousands = re.findall(r",(?=,*(?:\.|\Z))", places)  # behind all places they divide
+    whole, _, part = places.rstrip(",").partition(".")
+    value /= 1000 ** len(thousands)
+    left, _, right = f"{value.quantize(Decimal(1).scaleb(-len(part)), ROUND_HALF_UP):f}".partition(".")
+    least = len(part.rstrip("#?"))
+    right = right[:least] + right[least:].rstrip("0")
+    left = f"{int(left):,}" if "," in whole.rstrip(",") else left.zfill(whole.count("0"))
+    return f"{left}.{right}" if right else left
+
+
+def _time(bare: str, seconds: int) -> str:
+    """A time of the day or, where its unit stands in brackets, a length of time."""
+    second = f":{seconds % 60:02}" if "s" in bare else ""
+    if "[s" in bare:
+        return str(seconds)
+    if "[m" in bare or ("h" not in bare and "[" not in bare):
+        return f"{seconds // 60 if '[' in bare else seconds % 3600 // 60}{second}"
+    hour, minute = seconds // 3600, f":{seconds % 3600 // 60:02}{second}"
+    if "[" in bare:
+        return f"{hour}{minute}"
+    hour %= 24
+    return f"{hour % 12 or 12}{minute} {'AP'[hour > 11]}M" if "am/pm" in bare else f"{hour:02}{minute}"
