@@ -60,7 +60,7 @@ const reword = ({ at, question }, link) => {
     event.preventDefault(); // the page has other uses for both
   });
   dialog.addEventListener("close", () => { dialog.remove(); if (link.isConnected) link.focus(); });
-  document.querySelector(".gradio-container").append(dialog);
+  document.querySelector("#od-confirm").append(dialog);
   dialog.showModal();
 };
 

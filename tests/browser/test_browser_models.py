@@ -35,8 +35,8 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> set[str]:
     names = {"smollm2-135m", "qwen3-0.6b"}
 
     def ensure(row: Any, note: Any, **_: object) -> None:
-        for step in range(80):
-            note(f"Fetching {row.title}", step / 80)
+        for step in range(250):
+            note(f"Fetching {row.title}", step / 250)
             time.sleep(0.1)
         names.add(row.name)
 
