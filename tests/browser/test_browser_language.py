@@ -99,6 +99,9 @@ def test_a_german_browser_shows_german_only(program: Any, url: str) -> None:
         line.locator("button").click()
         expect(page.locator("#od-chat .thought-group")).to_contain_text("Gelesen: 11.178 von 11.178 Token")
         expect(page.locator("#od-chat .user-row")).to_contain_text("How many steps?")
+        expect(
+            page.locator("#od-chat .top-panel")
+        ).to_be_hidden()  # Gradio's own way to clear it, which clears the page alone
         is_german(visit)
 
 
