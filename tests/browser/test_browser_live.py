@@ -196,6 +196,10 @@ def test_where_nothing_was_dropped_the_map_says_so(program: Any, tmp_path: Path)
             assert "nothing had to be dropped" in visit.text(".od-whole")
             visit.page.wait_for_selector(".od-map[data-settled=true]")
             assert "remembered" not in visit.page.evaluate(COLOURS, ["remembered"]), "no solid rectangle"
+            visit.ask("Who kept the light?")
+            visit.answered(1)
+            visit.page.locator("#od-map .od-map-box > .od-pins .od-pin").first.wait_for()
+            assert not visit.page.is_visible(".od-whole"), "the pins stand alone"
         context.close()
 
 
