@@ -29,6 +29,7 @@ const leave = (event) => {
   if (od.closeDrawer()) event.preventDefault(); else press("#od-stop-answer")(event);
 };
 const unlessTyped = (action) => (event) => { if (!isTyped(event.target)) action(event); };
+od.keys = () => {}; // the sheet is a dialog, which needs no script of its own
 const showKeys = (event) => { event.preventDefault(); document.querySelector(".od-keys")?.showModal(); };
 
 const keys = {

@@ -83,7 +83,7 @@ def longbench_summary(rows: Iterable[Row]) -> dict[str, float]:
     summary = {"average": averages.get("default", next(iter(averages.values()), 0.0))}
     summary |= {f"average_{key_of(name)}": value for name, value in averages.items()}
     scores = question_scores(rows)
-    for name in scores.keys() - {_OURS} if _OURS in scores else ():
+    for name in (rival for rival in scores if rival != _OURS and _OURS in scores):
         beyond = _beyond_best(scores, [name], _shared(scores, _OURS, name), f"default_minus_{key_of(name)}")
         summary |= {key: 100 * value for key, value in beyond.items()}
     return summary | {f"{task}_{key_of(name)}": value for name, of in means.items() for task, value in of.items()}

@@ -82,7 +82,6 @@ def asked(question: Question, text: str, generation: GenerationConfig) -> Asked:
 
     Whether the right one stood before the model is asked only of those that stand in the text, word for word.
     """
-    standing = [one for one in question.references if scores.holds(text, one)]
 
     def choose(session: Session) -> Answering:
         likelihoods = log_likelihoods(session, question.text, question.choices)
@@ -102,7 +101,7 @@ def asked(question: Question, text: str, generation: GenerationConfig) -> Asked:
         events = session.ask(f"{question.text}\n{SHORTLY}", generation)
         answer = yield from write_answer(_noted(events, noted))
         found = {F1: scores.best(scores.qa_f1, answer, question.references), REFUSED: _is_refused(answer)}
-        if standing:
+        if standing := [one for one in question.references if scores.holds(text, one)]:
             found[HELD] = scores.best(scores.holds, _before_model(session, noted), standing)
         return Outcome(answer, found)
 

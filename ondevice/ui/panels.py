@@ -37,7 +37,7 @@ TEMPLATES = _templates()
 
 
 def panel(name: str, value: Any = None, events: Sequence[str] = ()) -> gr.HTML:
-    """One of `TEMPLATES`, drawn by the function of the same name in assets/, where there is one.
+    """One of `TEMPLATES`, drawn by the function of the same name in assets/.
 
     Args:
         events: those that its script may send, each with data: it is given a function for each.
@@ -46,7 +46,7 @@ def panel(name: str, value: Any = None, events: Sequence[str] = ()) -> gr.HTML:
     return gr.HTML(
         value,
         html_template=TEMPLATES[name],
-        js_on_load=f"window.ondevice.{name}?.(element, props, watch, {{{senders}}})",
+        js_on_load=f"window.ondevice.{name}(element, props, watch, {{{senders}}})",
         apply_default_css=False,
         elem_id=f"od-{name}",
     )

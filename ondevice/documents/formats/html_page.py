@@ -95,8 +95,10 @@ class PageText:
         self._anchor(attribute(node, "id") or "\0")
         if attribute(node, "type").startswith("math/tex"):
             self._add(node.text())
-        elif (lost := self._hidden.why(node, tag)) is not None or tag in _LOST:
-            self._lost += [name] if (name := _LOST.get(tag, "") if lost is None else lost) else []
+        elif not self._is_shown(node):
+            pass
+        elif tag in _LOST:
+            self._lost.append(_LOST[tag])
         elif tag in _RULES:
             _RULES[tag](self, node)
         elif tag in _MARKS:
@@ -226,7 +228,7 @@ class PageText:
         self._boundary("table")
 
     def _is_shown(self, node: LexborNode) -> bool:
-        lost = self._hidden.why(node, node.tag or "")
+        lost = self._hidden.why(node, (node.tag or "").lower())
         self._lost += [lost] if lost else []
         return lost is None
 

@@ -26,7 +26,7 @@ _PART = re.compile(r'"([^"]*)"|[_*].|\[\$([^-\]]*)[^\]]*\]|\[(?!h+\]|m+\]|s+\])[
 _DAY = 86_400  # seconds
 
 
-def as_shown(archive: Archive, data: bytes) -> bytes:
+def as_shown(archive: Archive) -> bytes:
     """The workbook, with the numbers in such formats as text."""
     codes = {str(at): code for at, code in enumerate(_codes(archive)) if is_time(code) or is_number(code)}
     odd = {at for at, code in codes.items() if is_time(code) or _is_odd(code)}

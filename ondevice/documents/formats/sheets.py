@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Literal
 
 from office_oxide import Document
@@ -29,10 +30,9 @@ def open_sheets(request: Request) -> Reader:
     kind: Literal["xls", "xlsx"] = "xls"
     hidden, data = set[str](), request.read()
     if data.startswith(b"PK"):
-        with Archive(request.open(), request.name) as archive:
-            archive.require_small()
+        with Archive(BytesIO(data), request.name) as archive:
             book = archive.read_xml("xl/workbook.xml")
-            data = as_shown(archive, data)
+            data = as_shown(archive)
         kind, hidden = "xlsx", {one.get("name", "") for one in book.iter() if one.get("state", "visible") != "visible"}
     sheets = _SHEET.split(Document.from_bytes(data, kind).to_html())
     return Reader("xlsx", "sheet", _pages(sheets, request.first, hidden), len(sheets))
