@@ -53,6 +53,7 @@ class Kept:
         is_resumable: the reading can go on from it; else it was at its end.
         pot_bytes, tier_bytes: memory once it is open.
         entry_id: where in the library it has been saved; "" where it has not.
+        members: of a collection, the ids of its documents: of that, conversations are kept alone.
         kept: when, ISO 8601, UTC.
         record: the conversations, and the numbers of the reading.
     """
@@ -66,6 +67,7 @@ class Kept:
     pot_bytes: int
     tier_bytes: int
     entry_id: str = ""
+    members: tuple[str, ...] = ()
     kept: str = ""
     record: dict[str, Any] = field(default_factory=dict)
 
@@ -152,9 +154,14 @@ class Keeping:
         return going is not None and going.is_written
 
     def note(self, workspace: Workspace) -> None:
-        """Keep how the conversations stand now; the pot is as it was."""
+        """Keep how the conversations stand now; the pot, where there is one, is as it was."""
         going, session = self._going.get(workspace.id), workspace.session
-        if going is not None and self.has(workspace) and session is not None:
+        if session is None:
+            return
+        if workspace.is_collection and workspace.owner and self.is_on:
+            with suppress(OSError, PotError), self._alone():
+                self._write_record(workspace, session, is_resumable=False)
+        elif going is not None and self.has(workspace):
             with suppress(OSError, PotError), self._alone(workspace.id):
                 self._write_record(workspace, session, is_resumable=going.is_resumable)
 
@@ -219,6 +226,7 @@ class Keeping:
             pot_bytes=workspace.pot_bytes,
             tier_bytes=workspace.tier_bytes,
             entry_id=workspace.entry_id,
+            members=workspace.member_ids,
             kept=datetime.now(UTC).isoformat(timespec="microseconds"),
             record=record_of(workspace),
         )
@@ -236,7 +244,7 @@ class Keeping:
         return sorted(filter(self._has_pot, found), key=lambda kept: kept.kept)
 
     def find(self, workspace: Workspace, loaded: LoadedModel) -> Kept:
-        """The kept record of a workspace, for the model that is loaded.
+        """The kept record of a workspace, for the model that is loaded; that of a collection for any.
 
         Raises:
             PotMismatch: it was read with another model.
@@ -246,7 +254,7 @@ class Keeping:
         if kept is None or not self._has_pot(kept):
             what = "What was kept of it is gone, or cannot be read"
             raise PotError(what, where=workspace.name, fix="Open the document again.")
-        if kept.fingerprint != " ".join(fingerprints_of(loaded)):
+        if not kept.members and kept.fingerprint != " ".join(fingerprints_of(loaded)):
             what = f"It was read with {kept.model}, and {loaded.name} is loaded"
             fix = "Start the app with that model, or open the document again."
             raise PotMismatch(what, where=kept.name, fix=fix)
@@ -295,6 +303,8 @@ class Keeping:
 
     def _has_pot(self, kept: Kept) -> bool:
         """False where the pot is gone, as the oldest are in time; what is left beside it is deleted then."""
+        if kept.members:
+            return True
         try:
             self._checkpoints.named(kept.id).stat()
         except FileNotFoundError:

@@ -20,6 +20,7 @@ from ondevice.model.loading.catalogue import CATALOGUE, CatalogueModel, find
 from ondevice.model.loading.load import outline_model
 from ondevice.serving.failure import problem_text
 from ondevice.serving.jobs import Jobs
+from ondevice.serving.together import regather, retell
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Workspace
 
@@ -152,8 +153,7 @@ class Models:
         if not number:
             return ""
         which = "The open document is" if number == 1 else f"The {number} open documents are"
-        together = " What was asked of several together is dropped." if any(map(_is_asked, visitor.collections)) else ""
-        return f"{which} read again with it; conversations stay.{together}"
+        return f"{which} read again with it; conversations stay."
 
     def require_free(self, visitor: Visitor) -> None:
         """Refuse to change the model at work, or while others have a document open; raises ConfigError, with who."""
@@ -184,7 +184,7 @@ class Models:
             raise ConfigError(f"{row.title} is too large for this machine: {reason}", fix="Choose a smaller one.")
         self.require_free(visitor)
         for collection in visitor.collections:  # its tokens are the other model's
-            visitor.close(collection)
+            collection.forget()
         claimed = [workspace for workspace in visitor.documents if workspace.claim()]
         try:
             with engine.lane.ticket() as ticket:
@@ -200,10 +200,10 @@ class Models:
         finally:
             for workspace in claimed:
                 workspace.release()
-
-
-def _is_asked(workspace: Workspace) -> bool:
-    return bool(workspace.listed)
+            if engine.has_model:
+                regather(self._jobs, visitor)
+                for collection in visitor.collections:
+                    retell(collection)
 
 
 def _named(name: object) -> CatalogueModel:

@@ -33,7 +33,7 @@ def restore_workspace(workspace: Workspace, session: Session, record: dict[str, 
     (file, workspace.page_file), scan = (workspace.page_file, None), workspace.scan
     workspace.accept(tokens)
     workspace.page_file, workspace.scan, workspace.session = file, scan, session
-    _restore_conversations(workspace, record)
+    restore_conversations(workspace, record)
     fill = [(int(read), int(slots)) for read, slots in _pairs(_list(record, "fill"))]
     workspace.fill.extend(fill)
     telemetry = workspace.telemetry
@@ -50,7 +50,7 @@ def restore_workspace(workspace: Workspace, session: Session, record: dict[str, 
     workspace.note_rest()
 
 
-def _restore_conversations(workspace: Workspace, record: dict[str, Any]) -> None:
+def restore_conversations(workspace: Workspace, record: dict[str, Any]) -> None:
     """Take up conversations beside those of the workspace; an older file has the exchanges of a single one."""
     saved = _list(record, "conversations") or [Conversation().to_dict() | {"exchanges": record.get("exchanges")}]
     known = {one.id for one in workspace.listed}

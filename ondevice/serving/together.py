@@ -1,6 +1,6 @@
 """Several documents as one more of a visitor's: asked the same way, from passages that a search finds in all of them.
 
-Open ones need not be read for that, and saved ones are not opened. Nothing of it is kept on disk.
+Open ones need not be read for that, and saved ones are not opened. Of it, conversations alone are kept on disk.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import OndeviceError, PotError
 from ondevice.library.library import Entry
 from ondevice.serving.jobs import Jobs
+from ondevice.serving.record import restore_conversations
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Workspace
 from ondevice.session.collection import collect
@@ -30,7 +31,7 @@ def _text(jobs: Jobs, one: Member) -> DocumentTokens:
 
 def lay_together(jobs: Jobs, workspace: Workspace, members: Sequence[Member]) -> None:
     """Fill a collection's workspace with some texts, in this order; raises OndeviceError where one cannot be had."""
-    workspace.member_ids = frozenset(member.id for member in members)
+    workspace.member_ids = tuple(member.id for member in members)
     collection = collect(jobs.engine, [_text(jobs, member) for member in members])
     workspace.accept(collection.session.context.tokens)
     workspace.session = collection.session
@@ -53,9 +54,11 @@ def gather(jobs: Jobs, visitor: Visitor, chosen: Sequence[str] | None = None) ->
         chosen: ids of `members`; None: those of the last time that are still there, and all that were opened since.
 
     Raises:
-        PotError: there is none, or they are being asked.
+        PotError: there is none, or they are being asked, or opened after a restart.
         OndeviceError: one of them cannot be opened.
     """
+    if any(one.is_away for one in visitor.collections):
+        raise PotError("They are being opened", fix="Wait until they are there.")
     there = {one.id: one for one in members(jobs, visitor)}
     opened = [one.id for one in there.values() if isinstance(one, Workspace)]
     before = [one for one in visitor.together if one in there]
@@ -65,30 +68,67 @@ def gather(jobs: Jobs, visitor: Visitor, chosen: Sequence[str] | None = None) ->
     visitor.seen_together.update(opened)
     if not ids:
         raise PotError("No document is chosen", fix="Tick one or more.")
-    workspace = next(iter(visitor.collections), None) or visitor.new_collection()
+    workspace = next(iter(visitor.collections), None) or visitor.new_collection(visitor.owner)
     if ids == visitor.together and workspace.tokens is not None:
         return workspace
     if not workspace.claim():
         raise PotError("They are being asked", fix="Wait for the answer, or stop it.")
     try:
-        last = visitor.together
-        lay_together(jobs, workspace, [there[one] for one in ids])
-        visitor.together = ids
-        if ids[: len(last)] != last:  # their tokens are elsewhere now, or gone
-            for conversation in workspace.conversations:
-                conversation.drop_sources()
-            workspace.begin_conversation()
+        _lay(jobs, visitor, workspace, [there[one] for one in ids])
     finally:
         workspace.release()
+    if workspace.listed:
+        jobs.keeping.note(workspace)
     return workspace
+
+
+def _lay(jobs: Jobs, visitor: Visitor, workspace: Workspace, chosen: Sequence[Member]) -> None:
+    """Lay these together in a workspace that was claimed; where others were before, sources of answers go."""
+    last = visitor.together
+    lay_together(jobs, workspace, chosen)
+    visitor.together = [one.id for one in chosen]
+    if visitor.together[: len(last)] != last:  # their tokens are elsewhere now, or gone
+        for conversation in workspace.conversations:
+            conversation.drop_sources()
+        workspace.begin_conversation()
 
 
 def regather(jobs: Jobs, visitor: Visitor) -> None:
     """Leave out what was closed; the workspace goes where nothing of it is there any more."""
     for workspace in visitor.collections:
-        if not workspace.idle.is_set():  # an answer is on its way
+        if not workspace.idle.is_set() or workspace.is_away:  # an answer is on its way, or it is not there yet
             continue
         try:
             gather(jobs, visitor)
         except OndeviceError:
-            visitor.close(workspace)
+            jobs.close(visitor, workspace)
+
+
+def take_up(jobs: Jobs, visitor: Visitor, workspace: Workspace) -> None:
+    """Lay a kept collection together again, once its documents are open; it is closed where none of them is there.
+
+    What is kept of it stays then: the documents may be there another time.
+    """
+    if any(one.is_away for one in visitor.documents) or not workspace.claim():  # another page is at it
+        return
+    try:
+        kept = jobs.keeping.find(workspace, jobs.engine.loaded)
+        restore_conversations(workspace, kept.record)
+        there = {one.id: one for one in members(jobs, visitor)}
+        visitor.together, visitor.seen_together = list(kept.members), {one.id for one in visitor.documents}
+        _lay(jobs, visitor, workspace, [there[one] for one in kept.members if one in there])
+        workspace.is_away = False
+        retell(workspace)
+    except OndeviceError:
+        pass
+    finally:
+        workspace.release()
+    if workspace.is_away:
+        visitor.close(workspace)
+
+
+def retell(workspace: Workspace) -> None:
+    """Lead the sources of its conversations to the tokens of the model that is loaded."""
+    if (tokens := workspace.tokens) is not None:
+        for conversation in workspace.conversations:
+            conversation.retell(tokens)

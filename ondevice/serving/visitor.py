@@ -67,12 +67,12 @@ class Visitor:
         """The workspaces of several documents together."""
         return [workspace for workspace in self.workspaces if workspace.is_collection]
 
-    def new_collection(self) -> Workspace:
-        """A workspace for several documents, not kept on disk; raises DocumentError where there are too many."""
+    def new_collection(self, owner: str = "") -> Workspace:
+        """A workspace for several documents, with what is kept of it; raises DocumentError where there are too many."""
         with self._changing:
             if len(self.collections) >= MAX_DOCUMENTS:
                 raise DocumentError(f"{MAX_DOCUMENTS} collections are open already", fix="Close one of them.")
-            self.workspaces.append(Workspace(secrets.token_hex(16), is_collection=True))
+            self.workspaces.append(Workspace(secrets.token_hex(16), owner, is_collection=True))
             return self.workspaces[-1]
 
     def find(self, workspace_id: object) -> Workspace | None:
@@ -92,15 +92,18 @@ class Visitor:
             workspace.opening_name = name
             return workspace
 
-    def expect(self, kept: Iterable[tuple[str, str]]) -> None:
-        """Workspaces for documents that are kept on disk and wait to be taken up: their ids and names."""
+    def expect(self, kept: Iterable[tuple[str, str, bool]]) -> None:
+        """Workspaces for what is kept on disk and waits to be taken up: ids, names, and whether it is a collection."""
         with self._changing:
-            for workspace_id, name in kept:
+            for workspace_id, name, is_collection in kept:
                 if self.find(workspace_id) is None:
-                    self.workspaces.append(Workspace(workspace_id, self.owner, is_away=True, opening_name=name))
-            if self.current.is_unused and len(self.workspaces) > 1:
+                    one = Workspace(
+                        workspace_id, self.owner, is_away=True, is_collection=is_collection, opening_name=name
+                    )
+                    self.workspaces.append(one)
+            if self.current.is_unused and self.documents:
                 self.workspaces.remove(self.current)
-                self.current = self.workspaces[-1]
+                self.current = self.documents[-1]
 
     def look_at(self, workspace: Workspace) -> None:
         """Look at a document, unless it has been closed meanwhile."""

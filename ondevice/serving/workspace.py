@@ -50,7 +50,7 @@ class Workspace:
         owner: whose it is, for what is kept of it on disk; "": nothing is.
         is_away: it is kept on disk, and waits to be taken up from there.
         is_collection: it is several documents together; there is nothing to read before they are asked.
-        member_ids: of these documents, open ones and entries of the library.
+        member_ids: of these documents, open ones and entries of the library, in the order of their texts.
         tokens: the open document, tokenised.
         view: what the token map and the reading view show of it.
         locked: an uploaded file that waits for its password.
@@ -82,7 +82,7 @@ class Workspace:
     owner: str = ""
     is_away: bool = False
     is_collection: bool = False
-    member_ids: frozenset[str] = frozenset()
+    member_ids: tuple[str, ...] = ()
     tokens: DocumentTokens | None = None
     view: TokenView | None = None
     locked: Upload | None = None

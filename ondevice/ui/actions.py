@@ -18,7 +18,7 @@ from ondevice.config import EngineConfig, on_screen
 from ondevice.errors import OndeviceError
 from ondevice.serving.export import as_json, as_markdown
 from ondevice.serving.question_queue import Asked
-from ondevice.serving.together import gather, regather
+from ondevice.serving.together import gather, regather, take_up
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Workspace
@@ -52,13 +52,16 @@ class Actions:
     def restore_workspaces(self, visitor_id: object) -> Iterator[Patch]:
         """Open again what was open before the app was started again, the one that is shown first."""
         visitor, problems = self._runner.visitor(visitor_id), []
-        away = [workspace for workspace in visitor.workspaces if workspace.is_away]
+        away = [workspace for workspace in visitor.documents if workspace.is_away]
         for workspace in sorted(away, key=lambda one: one is not visitor.current):
             job = self._jobs.restore_workspace(workspace)
             if not (yield from _without_toast(self._runner.run(visitor, workspace, job))) or not workspace.is_away:
                 continue  # another page is at it
             problems.append(workspace.problem or "It was not opened.")
             visitor.close(workspace)
+            yield self._runner.page(visitor)
+        for workspace in [one for one in visitor.collections if one.is_away]:
+            take_up(self._jobs, visitor, workspace)
             yield self._runner.page(visitor)
         yield self._runner.failed(visitor, problems)
 

@@ -78,7 +78,7 @@ class Runner:
         if visitor is None:
             known = str(visitor_id) if kept else ""
             visitor = self.jobs.registry.create(known, is_kept=self.jobs.keeping.is_on)
-        visitor.expect((one.id, one.name) for one in kept)
+        visitor.expect((one.id, one.name, bool(one.members)) for one in kept)
         return visitor
 
     def on_shown(self, visitor_id: object, shown: object, *, is_open: bool = False) -> tuple[Visitor, Workspace]:

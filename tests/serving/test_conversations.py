@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from ondevice.documents import Document, Page
+from ondevice.errors import PotError
 from ondevice.events import AnswerFinished, AnswerToken, Source
 from ondevice.serving.conversations import Conversation
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.record import record_of, restore_workspace
+from ondevice.serving.together import gather, regather, take_up
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Engine
 from tests.builders.models import tiny_loaded, tokenised
@@ -199,3 +201,53 @@ def test_conversations_outlive_a_change_of_model_and_each_answer_names_its_own(t
     workspace.begin_conversation()
     app.ask(workspace)
     assert [one.exchanges[0].record["model"] for one in workspace.listed] == ["another", before.record["model"]]
+
+
+def test_what_was_asked_of_several_comes_back_once_they_are_there(tmp_path: Path) -> None:
+    app = App(tmp_path)
+    visitor = app.visitor()
+    for name in ("lamp.txt", "boat.txt"):
+        app.read(app.opened(visitor, name=name))
+    together = gather(app.jobs, visitor)
+    asked, ids = app.ask(together), [one.id for one in visitor.documents]
+    sources = together.exchanges[0].sources
+    assert sources
+
+    app, visitor = again(app, visitor)
+    (back,) = visitor.collections
+    with pytest.raises(PotError, match="being opened"):
+        gather(app.jobs, visitor)
+    take_up(app.jobs, visitor, back)
+    assert back.is_away, "its documents are not there yet"
+    for one in visitor.documents:
+        app.restore_workspace(one)
+    take_up(app.jobs, visitor, back)
+    assert (visitor.together, [one.text for one in back.exchanges]) == (ids, [asked])
+    assert back.exchanges[0].sources == sources
+    assert app.ask(back)
+
+    app.jobs.close(visitor, visitor.documents[0])
+    regather(app.jobs, visitor)
+    app, visitor = again(app, visitor)
+    app.restore_workspace(visitor.documents[0])
+    (back,) = visitor.collections
+    take_up(app.jobs, visitor, back)
+    (earlier,) = back.listed
+    assert (visitor.together, len(earlier.exchanges), earlier.exchanges[0].sources) == (ids[1:], 2, ())
+    for one in (visitor.documents[0], back):
+        app.jobs.close(visitor, one)
+    assert not app.files()
+
+
+def test_a_collection_whose_documents_are_not_there_is_not_shown_and_waits_on_disk(tmp_path: Path) -> None:
+    app = App(tmp_path)
+    visitor = app.visitor()
+    document = app.opened(visitor)
+    app.read(document)
+    app.ask(gather(app.jobs, visitor))
+    app, visitor = again(app, visitor)
+    (back,) = visitor.collections
+    visitor.close(visitor.documents[0])  # it could not be opened
+    take_up(app.jobs, visitor, back)
+    assert not visitor.collections
+    assert any(path.stem == back.id for path in app.files())

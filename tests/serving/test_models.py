@@ -25,6 +25,7 @@ from ondevice.serving.models import Models
 from ondevice.serving.page_file import PageFile
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.registry import Registry
+from ondevice.serving.together import gather
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase
 from ondevice.session.engine import Engine
@@ -148,6 +149,21 @@ def test_another_model_reads_the_open_documents_anew(house: House) -> None:
     assert house.workspace.page_file is pages
     house.read_and_ask()
     assert house.models.current is catalogue.CATALOGUE["qwen3-0.6b"]
+
+
+def test_what_was_asked_of_several_stays_with_another_model(house: House) -> None:
+    together = gather(house.jobs, house.visitor)
+    assert together.claim()
+    deque(house.jobs.ask(together, WHEN), maxlen=0)
+    (asked,) = together.exchanges
+    house.use("qwen3-0.6b")
+    assert house.visitor.collections == [together]
+    (exchange,) = together.exchanges
+    assert (exchange.text, exchange.ids) == (asked.text, ())
+    assert [one.start_char for one in exchange.sources] == [one.start_char for one in asked.sources]
+    assert together.claim()
+    deque(house.jobs.ask(together, WHEN), maxlen=0)
+    assert len(together.exchanges) == 2
 
 
 def test_one_that_cannot_be_loaded_leaves_the_one_before(house: House) -> None:
