@@ -16,13 +16,19 @@ from ondevice.model.chat import ChatParts
 _NAME = "{text}\n\n{question} Copy each from the text above, one a line. If there is none: - none"
 _JUDGE = "Text: {text}\nQuestion: {question}\nProposed answer: {thing}\nIs that right by the text? Answer yes or no."
 YES, NO = "yes", "no"
-_TIMES = re.compile(r"(?i)^\s*(?:how many times|how often)\b")
-_COUNTING = re.compile(r"(?i)^\s*(?:how many|(?:what is|give|count|name)?\s*(?:the\s+)?number of)\b")
+# A question for a number, and what asks each chunk instead.
+_COUNTING = (
+    (re.compile(r"(?i)^\s*(?:how many times|how often)\b"), "When"),
+    (re.compile(r"(?i)^\s*(?:how many|(?:what is|give|count|name)?\s*(?:the\s+)?number of)\b"), "Which"),
+    (re.compile(r"(?i)^\s*wie oft\b"), "Wann"),
+    (re.compile(r"(?i)^\s*wie viele\b"), "Welche"),
+)
 # For the screen, too: Python's and the browser's regular expressions read it alike; case does not count.
 ASKS_FOR_ALL = (
-    r"^\s*(?:please\s+|(?:can|could) you\s+)*"
+    r"^\s*(?:please\s+|bitte\s+|(?:can|could) you\s+)*"
     r"(?:list\b|count\b|how many\b|how often\b|(?:what is\s+)?the number of\b"
-    r"|(?:name|give|find|show|tell|mention|what|who|which)\b.*\b(?:all|every|each)\b)"
+    r"|(?:name|give|find|show|tell|mention|what|who|which)\b.*\b(?:all|every|each)\b"
+    r"|liste\b|zähle\b|wie viele\b|wie oft\b|(?:nenne|gib|finde|zeige?|was|wer|welche)\b.*\b(?:alles?|jede[nrs]?)\b)"
 )
 _ASKS_FOR_ALL = re.compile(ASKS_FOR_ALL, re.IGNORECASE)
 # Of several kinds, so that none is copied: what is asked for beside its like, a row, and nothing at all.
@@ -36,7 +42,9 @@ def asks_for_all(question: str) -> bool:
 
 def for_each(question: str) -> str:
     """The question as it is put to a chunk: one that asks how many there are would be answered with a number."""
-    return _COUNTING.sub("Which", _TIMES.sub("When", question))
+    for pattern, instead in _COUNTING:
+        question = pattern.sub(instead, question)
+    return question
 
 
 def naming_examples(chat: ChatParts) -> list[int]:

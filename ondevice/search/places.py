@@ -65,7 +65,10 @@ _OF_ITSELF = re.compile(
     r"|\bwhat(?:['\u2019]s| is) the title\W*\Z|\bwho (?:is|are) the authors?\W*\Z"
     r"|\bwer hat (?:dies\w*|das|den) (?:\w*dokument|\w*text|artikel|buch|bericht|aufsatz|roman) geschrieben\b"
 )
-_LISTS = re.compile(r"(?i)\b(?:list|name|enumerate|give me) (?:all|every|each)\b")
+_LISTS = re.compile(
+    r"(?i)\b(?:list|name|enumerate|give me) (?:all|every|each)\b"
+    r"|\b(?:liste|nenne|zähle)\b(?: mir)? (?:alle|jede[nrs]?)\b"
+)
 _WHOLE = re.compile(
     r"(?i)\bsummar(?!y judg)|\bsum (?:it |this |that )?up\b|\boverview\b|\boutline\b|\bgist\b|\btl;? ?dr\b"
     r"|\bin (?:short|brief)(?=\s*[,:?.!]|\s*\Z)|\bin a nutshell\b|\btakeaways?\b"

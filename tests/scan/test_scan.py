@@ -104,6 +104,8 @@ def test_a_question_for_a_number_asks_each_chunk_for_the_things(monkeypatch: pyt
         ("How many times did it ring?", "When did it ring?"),
         ("how often did it ring?", "When did it ring?"),
         ("Give the number of boats.", "Which boats."),
+        ("Wie viele Boote fuhren aus?", "Welche Boote fuhren aus?"),
+        ("Wie oft läutet sie?", "Wann läutet sie?"),
         ("List all boats.", "List all boats."),
     ],
 )

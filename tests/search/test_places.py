@@ -166,7 +166,7 @@ def test_of_parts_of_our_own_no_number_is_told() -> None:
 @pytest.mark.parametrize(
     "question",
     ["What's this document about?", "What is this lease about?", "Sum up the document",
-     "Fassen Sie das Dokument zusammen", "Worum handelt es sich?", "Resúmeme el texto",
+     "Fassen Sie das Dokument zusammen", "Liste alle Fristen auf", "Worum handelt es sich?", "Resúmeme el texto",
      "Resume este documento", "De quoi s'agit-il ?",
      "总结这份文件", "What is the main point?", "In short, what happens?",
      "What does the contract say?", "What is the main purpose of this document?",
