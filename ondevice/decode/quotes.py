@@ -34,6 +34,8 @@ _ASKS = re.compile(
 # Further words that ask, and say nothing of what for.
 _ASIDE = re.compile(
     rf"(?i)\b(?:th(?:is|e) {_TEXT}|(?:related|relating) to|details:|(?:where|that|which) it\b)|\(if any\)"
+    r"|\b(?:that|which)\s+(?:should|must|needs? to|ought to)\s+be\s+(?:reviewed|checked|read|considered|looked at)"
+    r"(?:\s+by\s+(?:(?:an?|the|my|our)\s+)?\w+)?"
 )
 _FIRST = re.compile(
     r"(?i)\A(?:\W*\b(?:about|on|for|that|which|who|with|where|of|to|in|from|regarding|concerning|the|an?|says?|saying"
@@ -41,10 +43,13 @@ _FIRST = re.compile(
 )
 _NAMED = re.compile(r"[\"\u201c]([^\"\u201c\u201d]{2,80})[\"\u201d]")  # what a request names in quotation marks
 _FEWEST_CHARS, _MOST_CHARS = 30, 800  # of a quotation: a shorter one goes with the next, a longer one is cut at a line
+_WORD = re.compile(r"[^\W\d_]{4,}")  # a heading has none that begins small
+_HEADING_CHARS = 80
 _MOST, _LEAST = 5, 0.9  # sentences of one answer; the score that makes one as good as the best
 _RARE = 0.1  # of the sentences: a term that fewer have tells what a request is about
 _TERMS, _COVERAGE = 2, 0.5  # of the best sentence: rare terms of the request, or else its share of all of them
 _OF_NAME = 0.34  # or else its share of the words that are named
+_NAME_MORE = 0.5  # times the score of these words, beside that of all
 
 
 def subject_of(question: str) -> str:
@@ -86,20 +91,26 @@ class Quotations:
 
     def _find(self, subject: str) -> list[tuple[Passage, float]]:
         """Sentences as good as the best one, or with all of the subject's words that it has, in the text's order."""
-        scores, weights = self._index.scores(subject), self._index.weights(subject)
+        weights, named = self._index.weights(subject), _named(subject)
         if not weights:
             return []
+        scores = self._index.scores(subject) + _NAME_MORE * self._index.scores(named)
         best = int(scores.argmax())
         said = weights.keys() & {*terms(self._text(self._places[best]))}
         num_rare = sum(self._index.share(term) < _RARE for term in said)
         is_like = num_rare >= _TERMS or (self._index.coverage(subject) or 0.0) >= _COVERAGE
-        if not is_like and (self._index.coverage(_named(subject)) or 0.0) < _OF_NAME:
+        if not is_like and (self._index.coverage(named) or 0.0) < _OF_NAME:
             return []
         alike = self._index.having(said) | {*np.flatnonzero(scores >= _LEAST * scores[best]).tolist()}
         return [(self._places[at], float(scores[at])) for at in sorted(alike)]
 
     def _text(self, place: Passage) -> str:
         return self._tokens.texts[place.page_index][place.start : place.stop]
+
+
+def _is_heading(text: str) -> bool:
+    words = _WORD.findall(text) if len(text.strip()) < _HEADING_CHARS else []
+    return bool(words) and all(word[0].isupper() for word in words)
 
 
 def _named(subject: str) -> str:
@@ -112,7 +123,7 @@ def _cut(text: str) -> Iterator[tuple[int, int]]:
     begin: int | None = None
     for start, stop in sentences(text):
         begin = start if begin is None else begin
-        if len(text[begin:stop].strip()) < _FEWEST_CHARS and stop < len(text):
+        if stop < len(text) and (len(text[begin:stop].strip()) < _FEWEST_CHARS or _is_heading(text[begin:stop])):
             continue
         while stop - begin > _MOST_CHARS:
             end = text.rfind("\n", begin + 1, begin + _MOST_CHARS)

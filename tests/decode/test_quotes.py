@@ -31,6 +31,7 @@ def tokens_of(*texts: str) -> DocumentTokens:
         ("Where does it say that dogs are allowed?", "dogs are allowed"),
         ("Can you find the passage where it says who pays?", "pays"),
         ('Highlight the parts (if any) of this contract related to "Term".', '"Term"'),
+        ("Show the clauses on liability that should be reviewed by a lawyer", "liability"),
         ("Zitiere die Stelle zur Kaution", "Kaution"),
         ("What is the deposit?", ""),
         ("Find out which part is late.", ""),
@@ -94,6 +95,22 @@ def test_a_heading_goes_with_its_sentence_and_a_long_one_is_cut_at_a_line() -> N
     assert known is not None
     assert all(len(line) <= 820 for line in known.text.splitlines())
     assert "keeper 7," in known.text
+
+
+def test_a_long_heading_goes_with_its_sentence_too_and_a_short_sentence_stands_alone() -> None:
+    text = (
+        "12. Limitation of Liability and Insurance\nThe landlord pays for damage. Insurance is due in May of each year."
+    )
+    known = Quotations(tokens_of(text)).answer("Quote the part on liability", "liability")
+    assert known is not None
+    assert known.text == "\u201c12. Limitation of Liability and Insurance The landlord pays for damage.\u201d"
+
+
+def test_words_in_quotation_marks_count_more_than_what_is_said_of_them() -> None:
+    texts = ("A third party pays for damage.", "The late fee is for the tenant of the flat, who has to bring it over.")
+    known = Quotations(tokens_of(*texts, *LEASE)).answer("", "\u201clate fee\u201d. Is a third party to be told?")
+    assert known is not None
+    assert "The late fee is for the tenant" in known.text
 
 
 def test_all_mentions_are_counted_and_the_best_are_said() -> None:
