@@ -191,9 +191,7 @@ def _causal_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float, in_bf
     return _causal_torch(query, keys, values, scale)[0]
 
 
-def _flash_cpu(
-    query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _flash_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Attention by torch's kernel, and the log-sum-exp of each query's scores, (batch, num_heads, n) float32."""
     if mask is None and query.shape[2] > 1:
         return _causal_torch(query, keys, values, scale)

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ondevice.context import Context
 from ondevice.kernels.attention import attention_mass
-from ondevice.model.decoder import Decoder
 from ondevice.pot.host.chunks import UNIT_ROWS
 
 _MAX_SCORES = 1 << 22  # held at once
@@ -82,9 +81,9 @@ def _attention(context: Context, layer: int, queries: Tensor, keys: Tensor, size
     mass = torch.zeros(keys.shape[1:3], device=keys.device)
     for some in queries.to(keys.device).float().split(max(_MAX_SCORES // (num_heads * keys.shape[2]), 1), 2):
         mask = sizes.log().expand(1, 1, some.shape[2], -1)
-        mass += attention_mass(
-            some, keys, scale=parts.scale, mask=mask, softcap=parts.attention_softcap, sinks=sinks
-        )[0]
+        mass += attention_mass(some, keys, scale=parts.scale, mask=mask, softcap=parts.attention_softcap, sinks=sinks)[
+            0
+        ]
     return mass * keys.shape[1] / (num_heads * queries.shape[2])
 
 

@@ -183,7 +183,7 @@ class Run:
         """Attention of the new tokens to one layer of the pot, and the attention mass, or peak, of those observed."""
         own, num_observed, pot = self._parts.layers[number], self._options.num_observed, self._pot
         mask, sinks = self._mask(own, layer), own.sinks_of(layer % self._per_layer, self._per_layer)
-        is_plain = query.shape[2] == 1 and num_observed == 0 and mask is None and own.softcap is sinks is None
+        is_plain = query.shape[2] == 1 and num_observed == 0 and mask is None and own.softcap is None and sinks is None
         attend = self._options.attention if is_plain else None
         if isinstance(pot, MemoryPot) and not pot.rotated:
             if is_plain and pot.is_coded:

@@ -25,7 +25,7 @@ def gpt_oss_layers(model: Any) -> list[AttentionLayer]:
             input_norm=norm_of(layer.input_layernorm),
             mlp_norm=norm_of(layer.post_attention_layernorm),
             intermediate_size=2 * config.intermediate_size,  # clamped apart, both halves are held twice
-            experts=experts_of(layer.mlp.router, layer.mlp.experts, config, activate, is_transposed=True),
+            experts=experts_of(layer.mlp.router, layer.mlp.experts, config.num_experts_per_tok, activate),
             sinks=layer.self_attn.sinks.detach(),
             sliding_window=window_of(config, index),
             **attention(layer.self_attn, config, turn),

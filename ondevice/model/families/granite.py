@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ondevice.errors import ModelError
+from ondevice.kernels.gated import gated
 from ondevice.kernels.state_space import state_space
 from ondevice.model.families.common import NoTurn, activation_of, attention, head_dim_of
-from ondevice.model.families.experts import experts_of, gate_silu
+from ondevice.model.families.experts import experts_of
 from ondevice.model.families.fusing import linear_of, norm_of
 from ondevice.model.families.parts import AttentionLayer, Layer, Mix, Op, RecurrentLayer
 
@@ -48,15 +50,19 @@ def granite_embeddings(model: Any) -> Op:
 
 def _halves(layer: Any, config: Any) -> dict[str, Any]:
     """Norms, the network that all tokens share, and the experts, if there are any."""
-    mlp, mixture = layer.shared_mlp, layer.block_sparse_moe
+    mlp, mixture, experts = layer.shared_mlp, layer.block_sparse_moe, None
+    activation, width = activation_of(config, mlp.activation), config.shared_intermediate_size
+    if mixture is not None:
+        activate, width = partial(gated, activation=activation), max(width, config.intermediate_size)
+        experts = experts_of(mixture.router, mixture.experts, config.num_experts_per_tok, activate)
     return {
         "input_norm": norm_of(layer.input_layernorm),
         "mlp_norm": norm_of(layer.post_attention_layernorm),
         "gate_up": linear_of(mlp.input_linear),
-        "intermediate_size": max(config.shared_intermediate_size, 0 if mixture is None else config.intermediate_size),
-        "activation": activation_of(config, mlp.activation),
+        "intermediate_size": width,
+        "activation": activation,
         "down": linear_of(mlp.output_linear),
-        "experts": None if mixture is None else experts_of(mixture.router, mixture.experts, config, gate_silu),
+        "experts": experts,
         "residual_scale": float(layer.residual_multiplier),
     }
 

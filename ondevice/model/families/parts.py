@@ -18,6 +18,7 @@ from ondevice.kernels.int4 import Int4Weight
 from ondevice.kernels.norm import RMSNorm
 from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import project
+from ondevice.model.mixture import mixture
 
 Op = Callable[[Tensor], Tensor]
 # The parts of a state by name: type (None: the model's) and size for each text.
@@ -69,20 +70,16 @@ class Experts:
 
     router: Op
     num_taken: int
-    gate_up: Sequence[Linear]
-    down: Sequence[Linear]
+    gate_up: Sequence[Op]
+    down: Sequence[Op]
     activate: Op
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """Hidden states (batch, n, hidden_size) -> as many."""
         tokens = hidden.flatten(0, -2)
         scores, taken = self.router(tokens).topk(self.num_taken, dim=-1)
-        weights, out = scores.float().softmax(dim=-1).to(hidden.dtype), torch.zeros_like(tokens)
-        for expert in taken.unique().tolist():
-            rows, places = (taken == expert).nonzero(as_tuple=True)
-            mixed = self.down[expert](self.activate(self.gate_up[expert](tokens[rows])))
-            out.index_add_(0, rows, mixed * weights[rows, places, None])
-        return out.view_as(hidden)
+        weights = scores.float().softmax(dim=-1).to(hidden.dtype)
+        return mixture(tokens, taken, weights, self.gate_up, self.down, self.activate).view_as(hidden)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,9 +205,9 @@ class ModelParts:
     `all_layers` are of any kind; `layers` are those that the pot has slots for, alike but for their RoPE and window:
     what follows them is of the first of those.
     `lm_head` is the weight (vocab_size, hidden_size), which bitsandbytes never quantises, and which is packed with the
-    others; it takes hidden states times `logit_scale`, and `logit_softcap` caps its logits. `max_positions` are those that the model was trained for. All is on
-    `device`. `own_embeddings` gives each token an embedding for each layer, from ids (batch, n) and what `embed` makes
-    of them: (batch, n, layers, size).
+    others. It takes hidden states times `logit_scale`; `logit_softcap` caps its logits. `max_positions` are those that
+    the model was trained for. All is on `device`. `own_embeddings` gives each token an embedding for each layer, from
+    ids (batch, n) and what `embed` makes of them: (batch, n, layers, size).
     """
 
     embed: Op
