@@ -237,8 +237,10 @@ def _randomize_(model: Any, seed: int) -> None:
             parameter.copy_(1.5 * noise / min(parameter.shape[1:]) ** 0.5)
         elif parameter.dim() == 3:  # of a convolution, (channels, 1, kernel)
             parameter.copy_(1.5 * noise / parameter.shape[2] ** 0.5)
-        elif name.endswith(("bias", "A_log", "sinks")):
+        elif name.endswith(("bias", "A_log")):
             parameter.copy_(0.5 * noise)
+        elif name.endswith("sinks"):
+            parameter.copy_(6 + noise)
         else:  # norm weights: near their initial value (1, or 0 in Gemma), but not equal to it
             parameter.add_(0.2 * noise)
     for module in model.modules():
