@@ -12,12 +12,20 @@ from typing import Any
 from torch import Tensor
 
 from ondevice.errors import ModelError
-from ondevice.model.families.as_stored import AsStored, CentredStored, Gemma4Stored, LlamaStored, Qwen35Stored
+from ondevice.model.families.as_stored import (
+    AsStored,
+    CentredStored,
+    Gemma4Stored,
+    GptOssStored,
+    GraniteStored,
+    LlamaStored,
+    Qwen35Stored,
+)
 from ondevice.model.families.common import complete_plain
 from ondevice.model.families.fusing import norm_of, weight_of
 from ondevice.model.families.gemma import complete_gemma3, gemma2_layers, gemma3_layers
 from ondevice.model.families.gemma4 import gemma4_embeddings, gemma4_layers
-from ondevice.model.families.gguf_fields import gemma4_fields, ministral3_fields
+from ondevice.model.families.gguf_fields import gemma4_fields, gpt_oss_fields, granite_fields, ministral3_fields
 from ondevice.model.families.gpt_oss import gpt_oss_layers
 from ondevice.model.families.granite import granite_embeddings, granite_layers
 from ondevice.model.families.lfm import lfm2_layers, lfm3_layers
@@ -85,8 +93,12 @@ FAMILIES: dict[str, Family] = {
     "qwen3_5_text": Family(qwen3_5_layers, is_centred=True, gguf="qwen35", stored=Qwen35Stored()),
     "lfm2": Family(lfm2_layers, norm="embedding_norm", gguf="lfm2"),
     "lfm3": Family(lfm3_layers, norm="embedding_norm"),
-    "gpt_oss": Family(gpt_oss_layers, overflows_float16=True),
-    "granitemoehybrid": Family(granite_layers, embed=granite_embeddings),
+    "gpt_oss": Family(
+        gpt_oss_layers, gguf="gpt-oss", fields=gpt_oss_fields, stored=GptOssStored(), overflows_float16=True
+    ),
+    "granitemoehybrid": Family(
+        granite_layers, gguf="granitehybrid", fields=granite_fields, stored=GraniteStored(), embed=granite_embeddings
+    ),
 }
 # Checkpoints that see pictures, too: their text model is loaded alone, of this family where they name none.
 _SEEING = {
