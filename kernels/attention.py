@@ -202,7 +202,7 @@ def _flash_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: 
 
 
 def _left_of(sums: Tensor, sinks: Tensor) -> Tensor:
-    """What is left for the slots beside the sinks, of attention whose log-sum-exps are (batch, num_heads, n)."""
+    """Share of the attention that sinks leave to the slots, of log-sum-exps (batch, num_heads, n)."""
     return torch.sigmoid(sums - sinks[:, None].to(sums.dtype))
 
 

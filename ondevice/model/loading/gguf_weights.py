@@ -201,9 +201,11 @@ def _place(
         if len({tensor.kind for tensor in tensors}) > 1:
             raise ValueError(f"{' and '.join(tensor.name for tensor in tensors)} are not of one type")
     if holds_experts(module):
-        rows = {part: as_stored.rows(model.config, f"{name}.{part}") for part in EXPERT_WEIGHTS}
-        parts = (_experts(name, part, own, path, rows[part], store) for part in EXPERT_WEIGHTS)
-        replace_module(model, name, SeparateExperts(*parts, module._apply_gate))  # type: ignore[arg-type]
+        gate_up, down = (
+            _experts(name, part, own, path, as_stored.rows(model.config, f"{name}.{part}"), store)
+            for part in EXPERT_WEIGHTS
+        )
+        replace_module(model, name, SeparateExperts(gate_up, down, module._apply_gate))  # type: ignore[arg-type]
         return
     if "weight" not in own or len(shapes["weight"]) != 2 or name.endswith(".router"):
         for part, tensors in own.items():
