@@ -36,7 +36,9 @@ def granite_layers(model: Any) -> list[Layer]:
             "conv": (None, (mamba.conv_dim, mamba.conv_kernel_size)),
             "recurrent": (torch.float32, (mamba.num_heads, mamba.head_dim, mamba.ssm_state_size)),
         }
-        layers.append(RecurrentLayer(**halves, mix=_mixer(mamba), sizes=sizes))
+        # What goes in, the convolution's inputs and outputs, and four times what comes out of the state space.
+        width = mamba.in_proj.out_features + 2 * mamba.conv_dim + 4 * mamba.intermediate_size
+        layers.append(RecurrentLayer(**halves, mix=_mixer(mamba), sizes=sizes, width=width))
     if not any(isinstance(layer, AttentionLayer) for layer in layers):
         raise ModelError("No layer of this model attends to what a pot holds", fix="Use a Granite 4 with attention.")
     return layers

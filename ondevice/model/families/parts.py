@@ -188,11 +188,13 @@ class RecurrentLayer(Layer):
     """A layer that folds each token into a state of fixed size.
 
     `mix` takes hidden states (batch, n, hidden_size) and the state before them, and gives as many hidden states and the
-    state after them, whose parts `sizes` describes; zeros are the state before any token.
+    state after them, whose parts `sizes` describes; zeros are the state before any token. Meanwhile it holds so many
+    numbers for each token as its `width`; 0: fewer than attention does.
     """
 
     mix: Mix
     sizes: Sizes
+    width: int = 0
 
     def state_sizes(self, num_slots: int) -> Sizes:
         return self.sizes
