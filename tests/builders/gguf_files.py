@@ -83,9 +83,13 @@ def write_model(
         add[type(value)](key, value)
     _add_tokenizer(
         writer,
-        {"qwen35": "qwen35", "smollm3": "smaug-bpe", "gpt-oss": "gpt-4o", "granitehybrid": "dbrx"}.get(
-            architecture, "qwen2"
-        ),
+        {
+            "qwen35": "qwen35",
+            "smollm3": "smaug-bpe",
+            "gpt-oss": "gpt-4o",
+            "granite": "refact",
+            "granitehybrid": "dbrx",
+        }.get(architecture, "qwen2"),
     )
     arch = next(arch for arch, name in MODEL_ARCH_NAMES.items() if name == architecture)
     names = get_tensor_name_map(arch, config.num_hidden_layers)
@@ -131,7 +135,7 @@ def _as_stored(name: str, weight: torch.Tensor, config: Any) -> torch.Tensor:
     """What llama.cpp's converter makes of a weight."""
     if name.endswith("sinks") or ".mamba." in name:
         return -weight.exp()[:, None] if name.endswith("A_log") else weight.squeeze(1) if weight.dim() == 3 else weight
-    with_pairs = ("LlamaConfig", "Ministral3Config", "SmolLM3Config", "GraniteMoeHybridConfig")
+    with_pairs = ("LlamaConfig", "Ministral3Config", "SmolLM3Config", "GraniteConfig", "GraniteMoeHybridConfig")
     if type(config).__name__ in with_pairs and ("q_proj" in name or "k_proj" in name):
         return weight.view(-1, 2, config.head_dim // 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
     if ".conv" in name and weight.dim() == 3:

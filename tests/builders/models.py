@@ -32,7 +32,7 @@ from ondevice_bench.quality.sentence_encoder import SentenceEncoder
 STATEFUL = (
     "gemma3_text", "gemma4_text", "gemma4_unified_text", "qwen3_5_text", "lfm2", "lfm3", "gpt_oss", "granitemoehybrid",
 )  # fmt: skip
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "smollm3", "ministral3")
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "smollm3", "ministral3", "granite")
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -56,6 +56,7 @@ _CLASSES = {
     "lfm2": ("Lfm2Config", "Lfm2ForCausalLM"),
     "lfm3": ("Lfm3Config", "Lfm3ForCausalLM"),
     "gpt_oss": ("GptOssConfig", "GptOssForCausalLM"),
+    "granite": ("GraniteConfig", "GraniteForCausalLM"),
     "granitemoehybrid": ("GraniteMoeHybridConfig", "GraniteMoeHybridForCausalLM"),
 }
 _TWO_ROPES = {
@@ -137,6 +138,12 @@ _FAMILY_FIELDS: dict[str, dict[str, Any]] = {
             "truncate": False,
             "original_max_position_embeddings": 48,
         },
+    },
+    "granite": {
+        "embedding_multiplier": 3.0,
+        "attention_multiplier": 0.2,
+        "residual_multiplier": 0.6,
+        "logits_scaling": 2.0,
     },
     "granitemoehybrid": {
         "layer_types": ["linear_attention", "full_attention"] * 2,

@@ -117,6 +117,10 @@ _OF_OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "phi3": ("phi3", {"rope__dimension_count": 16}),
+    "granite": (
+        "granite",
+        {"attention__scale": 0.2, "embedding_scale": 3.0, "residual_scale": 0.6, "logit_scale": 2.0},
+    ),
     "gemma2": ("gemma2", {"attention__key_length": 16, "attention__sliding_window": 24}),
 }
 

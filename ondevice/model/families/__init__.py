@@ -25,9 +25,15 @@ from ondevice.model.families.common import complete_plain
 from ondevice.model.families.fusing import norm_of, weight_of
 from ondevice.model.families.gemma import complete_gemma3, gemma2_layers, gemma3_layers
 from ondevice.model.families.gemma4 import gemma4_embeddings, gemma4_layers
-from ondevice.model.families.gguf_fields import gemma4_fields, gpt_oss_fields, granite_fields, ministral3_fields
+from ondevice.model.families.gguf_fields import (
+    gemma4_fields,
+    gpt_oss_fields,
+    granite_fields,
+    granite_hybrid_fields,
+    ministral3_fields,
+)
 from ondevice.model.families.gpt_oss import gpt_oss_layers
-from ondevice.model.families.granite import granite_embeddings, granite_layers
+from ondevice.model.families.granite import granite_embeddings, granite_hybrid_layers, granite_layers
 from ondevice.model.families.lfm import lfm2_layers, lfm3_layers
 from ondevice.model.families.llama import complete_smollm3, llama_layers
 from ondevice.model.families.parts import Layer, ModelParts, Op
@@ -96,8 +102,15 @@ FAMILIES: dict[str, Family] = {
     "gpt_oss": Family(
         gpt_oss_layers, gguf="gpt-oss", fields=gpt_oss_fields, stored=GptOssStored(), overflows_float16=True
     ),
+    "granite": Family(
+        granite_layers, gguf="granite", fields=granite_fields, stored=LlamaStored(), embed=granite_embeddings
+    ),
     "granitemoehybrid": Family(
-        granite_layers, gguf="granitehybrid", fields=granite_fields, stored=GraniteStored(), embed=granite_embeddings
+        granite_hybrid_layers,
+        gguf="granitehybrid",
+        fields=granite_hybrid_fields,
+        stored=GraniteStored(),
+        embed=granite_embeddings,
     ),
 }
 # Checkpoints that see pictures, too: their text model is loaded alone, of this family where they name none.

@@ -121,6 +121,28 @@ def gpt_oss_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
 
 
 def granite_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
+    """Those of a Granite 3, and of a Granite 4 without Mamba-2 and experts, which is one.
+
+    Raises:
+        ValueError: its positions are scaled.
+    """
+    if metadata.get("rope.scaling.type", "none") != "none":
+        raise ValueError(f"its RoPE is scaled ({metadata['rope.scaling.type']}), which is not read from such a file")
+    return fields_of_all(metadata, shapes) | {
+        "intermediate_size": shapes["blk.0.ffn_gate.weight"][0],
+        "num_key_value_heads": max(_each(metadata["attention.head_count_kv"], 1)),
+        "rope_parameters": {"rope_type": "default", "rope_theta": metadata.get("rope.freq_base", 10_000.0)},
+        **_multipliers(metadata),
+    }
+
+
+def _multipliers(metadata: Metadata) -> dict[str, float]:
+    names = {"attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier"}
+    names |= {"residual_scale": "residual_multiplier", "logit_scale": "logits_scaling"}
+    return {own: as_written(metadata.get(name, 1.0)) for name, own in names.items()}
+
+
+def granite_hybrid_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
     """Those of a Granite 4 with Mamba-2."""
     depth, hidden, inner = metadata["block_count"], metadata["embedding_length"], metadata["ssm.inner_size"]
     kv_heads, num_experts = _each(metadata["attention.head_count_kv"], depth), metadata.get("expert_count", 0)
@@ -140,10 +162,7 @@ def granite_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
         "mamba_d_conv": metadata["ssm.conv_kernel"],
         "mamba_expand": inner // hidden,
         "mamba_conv_bias": any(name.endswith("ssm_conv1d.bias") for name in shapes),
-        "attention_multiplier": as_written(metadata["attention.scale"]),
-        "embedding_multiplier": as_written(metadata.get("embedding_scale", 1.0)),
-        "residual_multiplier": as_written(metadata.get("residual_scale", 1.0)),
-        "logits_scaling": as_written(metadata.get("logit_scale", 1.0)),
+        **_multipliers(metadata),
     }
 
 

@@ -1,7 +1,8 @@
-"""Adapter of Granite 4: Mamba-2 in most layers or in none, multipliers, and experts beside a shared network or none."""
+"""Adapter of Granite 3, a Llama with multipliers, and of Granite 4: Mamba-2 in most layers, and perhaps experts."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,10 +16,16 @@ from ondevice.kernels.state_space import state_space
 from ondevice.model.families.common import NoTurn, activation_of, attention, head_dim_of
 from ondevice.model.families.experts import experts_of
 from ondevice.model.families.fusing import linear_of, norm_of
+from ondevice.model.families.llama import llama_layers
 from ondevice.model.families.parts import AttentionLayer, Layer, Mix, Op, RecurrentLayer
 
 
 def granite_layers(model: Any) -> list[Layer]:
+    """The layers of a Granite 3."""
+    return [replace(layer, residual_scale=float(model.config.residual_multiplier)) for layer in llama_layers(model)]
+
+
+def granite_hybrid_layers(model: Any) -> list[Layer]:
     """The layers of a Granite 4.
 
     Raises:
@@ -45,7 +52,7 @@ def granite_layers(model: Any) -> list[Layer]:
 
 
 def granite_embeddings(model: Any) -> Op:
-    """`ModelParts.embed` of a Granite 4."""
+    """`ModelParts.embed` of a Granite."""
     embed, factor = model.model.embed_tokens, model.config.embedding_multiplier
     return lambda ids: embed(ids) * factor
 

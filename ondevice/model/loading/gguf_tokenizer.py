@@ -45,8 +45,11 @@ def _by(pattern: str) -> pre_tokenizers.PreTokenizer:
 
 # How text is split before the merges, by llama.cpp's name for it.
 SPLITS = {
-    "smollm": pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    **dict.fromkeys(
+        ("smollm", "refact"),
+        pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        ),
     ),
     "qwen2": _split(r"\p{L}"),
     "qwen35": _split(r"[\p{L}\p{M}]", r"\p{M}"),  # marks belong to the letters before them
