@@ -118,7 +118,7 @@ def _network(layer: Layer, some: Tensor) -> Tensor:
 
 
 def _scaled(layer: Layer, out: Tensor) -> Tensor:
-    return out if layer.residual_scale == 1.0 else out * layer.residual_scale
+    return out if layer.residual_scale == 1.0 else out.mul_(layer.residual_scale)
 
 
 def tokens_at_once(intermediate_size: int, dtype: torch.dtype, device: str) -> int:
