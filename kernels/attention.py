@@ -26,6 +26,7 @@ def attention(
     scale: float,
     mask: Tensor | None = None,
     softcap: float | None = None,
+    sinks: Tensor | None = None,
     in_bfloat16: bool = False,
 ) -> Tensor:
     """Scaled dot-product attention, grouped-query aware.
@@ -37,27 +38,32 @@ def attention(
         scale: factor on the scores.
         mask: additive, (batch or 1, num_kv_heads or 1, n, num_slots); None: causal, all older slots visible.
         softcap: scores become softcap * tanh(scores / softcap) (Gemma-2).
+        sinks: (num_heads,), the score of nothing in each head, which takes its share of the attention (gpt-oss).
         in_bfloat16: products of many queries may be of bfloat16, summed up in float32, where a CPU is faster with it.
 
     Returns:
         (batch, num_heads, n, head_dim), dtype of `query`.
     """
-    if mask is None and softcap is None and query.device.type == "cpu":
+    if sinks is not None and softcap is None and query.device.type == "cpu":
+        out, sums = _flash_cpu(query, keys, values, scale, mask)
+        return out.mul_(_left_of(sums, sinks).unsqueeze(-1))
+    is_plain = mask is None and softcap is None and sinks is None
+    if is_plain and query.device.type == "cpu":
         if query.shape[2] > 1:
             return _causal_cpu(query, keys, values, scale, in_bfloat16)
         if keys.shape[2] >= (_MIN_SLOTS_HELPED if are_helping() else _MIN_SLOTS) and uses_numba(query):
             return _one_query_cpu(query, keys, values, scale)
-    if mask is None and softcap is None and _has_flash(query):
+    if is_plain and _has_flash(query):
         # The kernel knows which slots a query sees: no mask is laid out, and what it would hide is not computed.
         bias = _causal_bias(query.shape[2], keys.shape[2]) if query.shape[2] > 1 else None
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=bias, scale=scale, enable_gqa=True)
     if mask is None and query.shape[2] > 1 and query.shape[2] * keys.shape[2] > _MAX_SCORES:
-        return _causal_in_slices(query, keys, values, scale, softcap)
-    if softcap is None:
+        return _causal_in_slices(query, keys, values, scale, softcap, sinks)
+    if softcap is None and sinks is None:
         folded, mask = _fold(query, keys.shape[1]), _fold_mask(query, keys, mask)
         out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scale)
     else:
-        out = _probabilities(query, keys, mask, scale, softcap).to(values.dtype) @ values
+        out = _probabilities(query, keys, mask, scale, softcap, sinks).to(values.dtype) @ values
     return out.reshape(query.shape)
 
 
@@ -85,61 +91,80 @@ def observed_attention(
     scale: float,
     mask: Tensor | None = None,
     softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`attention` and `attention_mass` of the same queries, whose probabilities are computed once.
 
     All of them are held at once: meant for the one query of a decoding step (heavy hitters, arXiv 2306.14048).
     """
-    probabilities = _probabilities(query, keys, mask, scale, softcap)
+    probabilities = _probabilities(query, keys, mask, scale, softcap, sinks)
     out = probabilities.to(values.dtype) @ values
     return out.reshape(query.shape), probabilities.sum(dim=-2)
 
 
 def attention_mass(
-    query: Tensor, keys: Tensor, *, scale: float, mask: Tensor | None = None, softcap: float | None = None
+    query: Tensor,
+    keys: Tensor,
+    *,
+    scale: float,
+    mask: Tensor | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Attention that every slot receives from the given queries: eq. 2 of InfiniPot (arXiv 2410.01518).
 
     The probabilities are summed over the queries and over the query heads that share a KV head.
 
     Args:
-        query, keys, scale, mask, softcap: as for `attention`.
+        query, keys, scale, mask, softcap, sinks: as for `attention`.
 
     Returns:
-        (batch, num_kv_heads, num_slots), float32; sums to groups * n over the slots.
+        (batch, num_kv_heads, num_slots), float32; sums to groups * n over the slots, less what sinks take.
     """
-    return _probabilities(query, keys, mask, scale, softcap).sum(dim=-2)
+    return _probabilities(query, keys, mask, scale, softcap, sinks).sum(dim=-2)
 
 
 def attention_peak(
-    query: Tensor, keys: Tensor, *, scale: float, mask: Tensor | None = None, softcap: float | None = None
+    query: Tensor,
+    keys: Tensor,
+    *,
+    scale: float,
+    mask: Tensor | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """The most attention that any of the given queries pays to each slot: the score of KVzip (arXiv 2505.23416, eq. 2).
 
     The maximum goes over the queries and over the query heads that share a KV head.
 
     Args:
-        query, keys, scale, mask, softcap: as for `attention`.
+        query, keys, scale, mask, softcap, sinks: as for `attention`.
 
     Returns:
         (batch, num_kv_heads, num_slots), float32, between 0 and 1.
     """
-    return _probabilities(query, keys, mask, scale, softcap).amax(dim=-2)
+    return _probabilities(query, keys, mask, scale, softcap, sinks).amax(dim=-2)
 
 
 def head_maximum(
-    query: Tensor, keys: Tensor, *, scale: float, mask: Tensor | None = None, softcap: float | None = None
+    query: Tensor,
+    keys: Tensor,
+    *,
+    scale: float,
+    mask: Tensor | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Attention that every slot gets from each query in the head that gives it most: the token importance of
     SpecPrefill (arXiv 2502.02789, section 3.2.2).
 
     Args:
-        query, keys, scale, mask, softcap: as for `attention`.
+        query, keys, scale, mask, softcap, sinks: as for `attention`.
 
     Returns:
         (batch, n, num_slots) float32.
     """
-    probabilities = _probabilities(query, keys, mask, scale, softcap)
+    probabilities = _probabilities(query, keys, mask, scale, softcap, sinks)
     return probabilities.unflatten(2, (-1, query.shape[2])).amax(dim=(1, 2))
 
 
@@ -163,10 +188,25 @@ def _causal_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float, in_bf
 
         if causal_attention.suits(query, keys):
             return causal_attention.attend(query, keys, values, scale=scale, in_bfloat16=in_bfloat16)
-    return _causal_torch(query, keys, values, scale)
+    return _causal_torch(query, keys, values, scale)[0]
 
 
-def _causal_torch(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+def _flash_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Attention by torch's kernel, and the log-sum-exp of each query's scores, (batch, num_heads, n) float32."""
+    if mask is None and query.shape[2] > 1:
+        return _causal_torch(query, keys, values, scale)
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    folded = _fold(query, keys.shape[1])
+    out, sums = flash(folded, keys, values, attn_mask=_fold_mask(query, keys, mask), scale=scale)
+    return out.reshape(query.shape), sums.reshape(query.shape[:3])
+
+
+def _left_of(sums: Tensor, sinks: Tensor) -> Tensor:
+    """Share of the attention that sinks leave to the slots, of log-sum-exps (batch, num_heads, n)."""
+    return torch.sigmoid(sums - sinks[:, None].to(sums.dtype))
+
+
+def _causal_torch(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """The older slots without any mask, the new ones with the causal kernel, joined by their log-sum-exp.
 
     torch's CPU kernel computes masked scores all the same; here none is computed in vain.
@@ -178,10 +218,11 @@ def _causal_torch(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> 
     new_keys, new_values = (t[:, :, None, num_older:].expand(shape).reshape(query.shape) for t in (keys, values))
     new, new_lse = flash(query, new_keys, new_values, 0.0, True, scale=scale)
     if num_older == 0:
-        return new
+        return new, new_lse
     older, older_lse = flash(_fold(query, num_kv_heads), keys[:, :, :num_older], values[:, :, :num_older], scale=scale)
-    weight = torch.sigmoid(new_lse - older_lse.reshape(new_lse.shape)).unsqueeze(-1).to(query.dtype)
-    return torch.lerp(older.reshape(query.shape), new, weight)
+    older_lse = older_lse.reshape(new_lse.shape)
+    weight = torch.sigmoid(new_lse - older_lse).unsqueeze(-1).to(query.dtype)
+    return torch.lerp(older.reshape(query.shape), new, weight), torch.logaddexp(new_lse, older_lse)
 
 
 def _has_flash(query: Tensor) -> bool:
@@ -204,7 +245,9 @@ def _one_query_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float) ->
     return attend(query, keys, values, Reading(scale, _BLOCK_SIZE))[0]
 
 
-def _causal_in_slices(query: Tensor, keys: Tensor, values: Tensor, scale: float, softcap: float | None) -> Tensor:
+def _causal_in_slices(
+    query: Tensor, keys: Tensor, values: Tensor, scale: float, softcap: float | None, sinks: Tensor | None
+) -> Tensor:
     """A long prompt, some queries at a time, so that no mask of all by all is ever held."""
     num_queries, num_slots = query.shape[2], keys.shape[2]
     size = max(_MAX_SCORES // num_slots, 1)
@@ -213,7 +256,7 @@ def _causal_in_slices(query: Tensor, keys: Tensor, values: Tensor, scale: float,
         stop = min(start + size, num_queries)
         seen = num_slots - num_queries + stop
         part = query[:, :, start:stop], keys[:, :, :seen], values[:, :, :seen]
-        parts.append(attention(*part, scale=scale, softcap=softcap))
+        parts.append(attention(*part, scale=scale, softcap=softcap, sinks=sinks))
     return torch.cat(parts, dim=2)
 
 
@@ -232,7 +275,14 @@ def _fold_mask(query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor | Non
     return mask.repeat(1, 1, query.shape[1] // keys.shape[1], 1)
 
 
-def _probabilities(query: Tensor, keys: Tensor, mask: Tensor | None, scale: float, softcap: float | None) -> Tensor:
+def _probabilities(
+    query: Tensor,
+    keys: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    softcap: float | None,
+    sinks: Tensor | None = None,
+) -> Tensor:
     """Softmax of the scores in float32 or wider, (batch, num_kv_heads, groups * n, num_slots)."""
     wide, mask = torch.promote_types(query.dtype, torch.float32), _fold_mask(query, keys, mask)
     scores = (_fold(query, keys.shape[1]) @ keys.transpose(-1, -2)).to(wide).mul_(scale)
@@ -240,4 +290,7 @@ def _probabilities(query: Tensor, keys: Tensor, mask: Tensor | None, scale: floa
         scores = scores.div_(softcap).tanh_().mul_(softcap)
     if mask is not None:
         scores += mask.to(wide)
-    return scores.softmax(dim=-1)
+    if sinks is None:
+        return scores.softmax(dim=-1)
+    left = _left_of(scores.logsumexp(dim=-1).view(query.shape[:3]), sinks)
+    return scores.softmax(dim=-1).mul_(left.view(scores.shape[:3]).unsqueeze(-1))

@@ -369,3 +369,17 @@ def delta_rule_ref(
     out = torch.stack(outs, dim=1)
     out = out * torch.rsqrt(out.square().mean(-1, keepdim=True) + rule.eps) * rule.norm
     return out.flatten(2) * F.silu(gate), state
+
+
+def state_space_ref(
+    x: Tensor, steps: Tensor, decay: Tensor, keys: Tensor, queries: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Reference for `state_space`: one token after the other."""
+    shared, outs = x.shape[2] // keys.shape[2], []
+    keys, queries = (part.repeat_interleave(shared, dim=2) for part in (keys, queries))
+    for token in range(x.shape[1]):
+        step = steps[:, token, :, None, None]
+        state = (step * decay[:, None, None]).exp() * state
+        state = state + step * x[:, token, :, :, None] * keys[:, token, :, None]
+        outs.append(torch.einsum("bhpn,bhn->bhp", state, queries[:, token]))
+    return torch.stack(outs, dim=1), state

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ondevice.context import Context
 from ondevice.kernels.attention import attention_mass
-from ondevice.model.decoder import Decoder
 from ondevice.pot.host.chunks import UNIT_ROWS
 
 _MAX_SCORES = 1 << 22  # held at once
@@ -57,8 +56,8 @@ def attended(
     weights = torch.zeros(context.num_positions, dtype=torch.float64)
     for layer in _layers(context, len(given)):
         keys, sizes, origin = _keys(context, layer)
-        paid = _attention(context.decoder, given[layer][:, :, -num_asked:], keys, sizes)
-        usual = _attention(context.decoder, context.usual_queries[layer], keys, sizes)
+        paid = _attention(context, layer, given[layer][:, :, -num_asked:], keys, sizes)
+        usual = _attention(context, layer, context.usual_queries[layer], keys, sizes)
         beyond = (paid - usual).clamp_min(0).sum(0).cpu().double() / sizes.cpu()
         weights.index_add_(0, origin, beyond.repeat_interleave(sizes.cpu()))
     return weights.numpy()
@@ -71,17 +70,20 @@ def _layers(context: Context, num_layers: int) -> Sequence[int]:
     return [layer for layer in later if parts.layers[layer // per_layer].sliding_window is None] or later
 
 
-def _attention(decoder: Decoder, queries: Tensor, keys: Tensor, sizes: Tensor) -> Tensor:
+def _attention(context: Context, layer: int, queries: Tensor, keys: Tensor, sizes: Tensor) -> Tensor:
     """The mean attention of queries (1, num_heads, n, head_dim) to each key, by KV head (num_kv_heads, num_keys).
 
     Args:
         sizes: (num_keys,) tokens that each key stands for.
     """
-    num_heads, parts = queries.shape[1], decoder.parts
+    num_heads, parts, per_layer = queries.shape[1], context.decoder.parts, context.pot.shape.pot_layers_per_layer
+    sinks = parts.layers[layer // per_layer].sinks_of(layer % per_layer, per_layer)
     mass = torch.zeros(keys.shape[1:3], device=keys.device)
     for some in queries.to(keys.device).float().split(max(_MAX_SCORES // (num_heads * keys.shape[2]), 1), 2):
         mask = sizes.log().expand(1, 1, some.shape[2], -1)
-        mass += attention_mass(some, keys, scale=parts.scale, mask=mask, softcap=parts.attention_softcap)[0]
+        mass += attention_mass(some, keys, scale=parts.scale, mask=mask, softcap=parts.attention_softcap, sinks=sinks)[
+            0
+        ]
     return mass * keys.shape[1] / (num_heads * queries.shape[2])
 
 

@@ -35,7 +35,7 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
     reads_codes = (
         wants_art and not is_on_gpu and config.pot.kv_dtype not in ("auto", "model") and not decoder.ends_early_in_codes
     )
-    is_suited = model.attention_softcap is None and not model.sources
+    is_suited = model.has_plain_scores and not model.sources
     ends_early = wants_art and not is_on_gpu and not reads_codes and is_suited
     # A pot that evicts nothing can get back what pruning kept from the deeper layers.
     has_evicted = wants_host and (config.pot.method.distills or config.slim.schedule != "off")
@@ -52,6 +52,10 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
         (
             wants_art and model.attention_softcap is not None,
             "Attention does not end early: this model caps attention scores, and the kernel has no cap.",
+        ),
+        (
+            wants_art and any(layer.sinks is not None for layer in model.layers),
+            "Attention does not end early: sinks of this model take a share of it, and the kernel knows none.",
         ),
         (
             wants_art and bool(model.sources),

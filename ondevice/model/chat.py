@@ -20,6 +20,9 @@ _GAP = "\n\n"  # between a document and its question
 # Not "say so if it is not there": a small model then denies what stands before its eyes. `decode.denial` judges that.
 _GROUND = "Answer the question from the document above.\n\n"
 
+# gpt-oss thinks in a channel of its own unless it is given that of the answer; no switch of its template does that.
+_HARMONY, _TO_READER = "<|start|>assistant", "<|channel|>final<|message|>"
+
 
 class Encoder(Protocol):
     """The tokenizer that the pieces need; `Tokenizer` is one, and says what each part means."""
@@ -94,9 +97,10 @@ def rendered(hf: Any) -> tuple[str, str]:
 def _render(hf: Any, messages: list[dict[str, str]]) -> str:
     try:
         # Templates without a thinking mode ignore the switch; with one, an answer starts at once.
-        return hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+        text = hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
     except Exception as error:  # the template is a program of the model's author: anything can come out
         raise _template_error(str(error)) from error
+    return f"{text}{_TO_READER}" if text.endswith(_HARMONY) else text
 
 
 def _split(text: str, first: str, second: str) -> tuple[str, str, str]:

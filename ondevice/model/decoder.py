@@ -59,7 +59,7 @@ class Decoder:
         self._rotary = self._pot_ropes[0]
         self._one_token = self._fast_step() if has_fast_step else None
         self._token_graph = self._graph() if has_fast_step else None
-        self.head = Head(self.parts.lm_head, self.parts.logit_softcap)
+        self.head = Head(self.parts.lm_head, self.parts.logit_softcap, self.parts.logit_scale)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()  # the separate weights that `model_parts` has laid side by side
 

@@ -16,17 +16,21 @@ class Head:
     Args:
         weight: (vocab_size, hidden_size).
         softcap: logits are bent below it; None: they are not.
+        scale: of the hidden states (Granite).
     """
 
-    def __init__(self, weight: Tensor | PackedWeight, softcap: float | None) -> None:
-        self._weight, self._softcap = weight, softcap
+    def __init__(self, weight: Tensor | PackedWeight, softcap: float | None, scale: float = 1.0) -> None:
+        self._weight, self._softcap, self._scale = weight, softcap, scale
 
     def logits(self, hidden_states: Tensor) -> Tensor:
         """(..., hidden_size) after the final norm -> (..., vocab_size)."""
-        logits = project(hidden_states, self._weight)
+        logits = project(self._scaled(hidden_states), self._weight)
         return logits if self._softcap is None else self._softcap * torch.tanh(logits / self._softcap)
 
     @torch.inference_mode()
     def token_loss(self, hidden_states: Tensor, targets: Tensor) -> Tensor:
         """Cross-entropy (batch, n) float32 of targets (batch, n) int64 under the states that predict them."""
-        return token_loss(hidden_states, targets, self._weight, softcap=self._softcap)
+        return token_loss(self._scaled(hidden_states), targets, self._weight, softcap=self._softcap)
+
+    def _scaled(self, hidden_states: Tensor) -> Tensor:
+        return hidden_states if self._scale == 1.0 else hidden_states * self._scale

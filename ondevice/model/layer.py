@@ -90,6 +90,7 @@ def after_attention(layer: AttentionLayer, hidden: Tensor, out: Tensor) -> tuple
 
 def after_mixing(layer: Layer, hidden: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
     """The residual of a layer with its mixed tokens (batch, n, hidden_size), and the feed-forward network's input."""
+    out = _scaled(layer, out)
     return add_norm_(out, hidden, layer.mlp_norm, layer.post_attention_norm)
 
 
@@ -99,12 +100,25 @@ def feed_forward(
     """Feed-forward network with its residual and the layer's tail, of (batch, n, hidden_size) and that after the
     network's norm; and the `norm` of what it gives. `own` are the tokens' embeddings for a tail."""
     size = tokens_at_once(hidden.shape[0] * layer.intermediate_size, hidden.dtype, hidden.device.type)
-    pieces = [layer.down(gated(layer.gate_up(some), layer.activation)) for some in normed.split(size, dim=1)]
-    out = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+    pieces = [_network(layer, some) for some in normed.split(size, dim=1)]
+    out = _scaled(layer, pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1))
     if layer.tail is None:
         return add_norm_(out, hidden, norm, layer.post_mlp_norm)
     hidden = layer.tail(hidden + (out if layer.post_mlp_norm is None else layer.post_mlp_norm(out)), own)
     return hidden, norm(hidden)
+
+
+def _network(layer: Layer, some: Tensor) -> Tensor:
+    """The feed-forward network of a layer, its experts, or the sum of both."""
+    if layer.gate_up is None or layer.down is None:
+        assert layer.experts is not None
+        return layer.experts(some)
+    out = layer.down(gated(layer.gate_up(some), layer.activation))
+    return out if layer.experts is None else out.add_(layer.experts(some))
+
+
+def _scaled(layer: Layer, out: Tensor) -> Tensor:
+    return out if layer.residual_scale == 1.0 else out.mul_(layer.residual_scale)
 
 
 def tokens_at_once(intermediate_size: int, dtype: torch.dtype, device: str) -> int:

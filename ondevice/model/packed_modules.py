@@ -1,8 +1,8 @@
-"""Modules for a transformers model whose weights stay quantised: a linear layer and an embedding."""
+"""Modules for a transformers model whose weights stay quantised: a linear layer, an embedding, and experts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,6 +10,9 @@ from torch import Tensor, nn
 from ondevice.kernels.int4 import Int4Weight
 from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import project
+from ondevice.model.mixture import Op, mixture
+
+EXPERT_WEIGHTS = ("gate_up_proj", "down_proj")  # as modules of transformers call those of all experts
 
 
 class PackedLinear(nn.Module):
@@ -59,6 +62,46 @@ class PackedEmbedding(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         return self._gather(ids.flatten()).view(*ids.shape, self.embedding_dim) * self._scale
+
+
+class SeparateExperts(nn.Module):
+    """Experts with a linear module for each projection of each, where transformers has one tensor for all.
+
+    Args:
+        gate_up, down: of each expert, both with weights (out_features, in_features).
+        activate: what lies between them.
+    """
+
+    def __init__(self, gate_up: Iterable[nn.Module], down: Iterable[nn.Module], activate: Op) -> None:
+        super().__init__()
+        self.gate_up, self.down, self._activate = nn.ModuleList(gate_up), nn.ModuleList(down), activate
+
+    def forward(self, tokens: Tensor, taken: Tensor, weights: Tensor) -> Tensor:
+        """As `mixture`, of the arguments that transformers' modules give."""
+        return mixture(tokens, taken, weights, [*self.gate_up], [*self.down], self._activate)
+
+
+def separate_experts(
+    module: nn.Module, own: dict[str, Tensor], linear: Callable[[Tensor, Tensor | None], nn.Module]
+) -> SeparateExperts:
+    """The experts of a module of transformers.
+
+    Args:
+        own: its weights by name, of three dimensions, and biases.
+        linear: makes a module of a weight (out_features, in_features) and its bias.
+    """
+
+    def of_all(name: str) -> Iterable[nn.Module]:
+        weights = own[name].transpose(1, 2) if module.is_transposed else own[name]
+        biases = own.get(f"{name}_bias", [None] * len(weights))
+        return [linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)]
+
+    return SeparateExperts(of_all(EXPERT_WEIGHTS[0]), of_all(EXPERT_WEIGHTS[1]), module._apply_gate)  # type: ignore[arg-type]
+
+
+def holds_experts(module: nn.Module) -> bool:
+    """True for a module of transformers with the weights of all experts of a layer."""
+    return all(isinstance(getattr(module, name, None), nn.Parameter) for name in EXPERT_WEIGHTS)
 
 
 def stored_parts(module: nn.Module) -> dict[str, Tensor]:

@@ -29,7 +29,7 @@ class PlainLayer(NamedTuple):
 
 def plain_layers(parts: ModelParts, device: torch.device, dtype: torch.dtype) -> tuple[PlainLayer, ...] | None:
     """The layers of a model on a CPU in float32; None where one has something that is left out here."""
-    if device.type != "cpu" or dtype != torch.float32 or parts.has_state or parts.attention_softcap is not None:
+    if device.type != "cpu" or dtype != torch.float32 or parts.has_state or not parts.has_plain_scores:
         return None
     layers = [_plain_layer(layer) for layer in parts.layers]
     return None if None in layers else tuple(filter(None, layers))
@@ -37,7 +37,8 @@ def plain_layers(parts: ModelParts, device: torch.device, dtype: torch.dtype) ->
 
 def _plain_layer(layer: AttentionLayer) -> PlainLayer | None:
     is_gated = layer.is_gated or layer.head_gate is not None
-    if layer.post_attention_norm or layer.post_mlp_norm or is_gated or layer.activation is not F.silu:
+    is_other = is_gated or layer.experts is not None or layer.residual_scale != 1.0
+    if layer.post_attention_norm or layer.post_mlp_norm or is_other or layer.activation is not F.silu:
         return None
     weights, biases = list[PackedWeight](), list[Tensor | None]()
     for linear in (layer.qkv, layer.out, layer.gate_up, layer.down):

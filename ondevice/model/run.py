@@ -27,6 +27,7 @@ class AttentionOptions(TypedDict):
     mask: Tensor | None
     scale: float
     softcap: float | None
+    sinks: Tensor | None
 
 
 class Run:
@@ -181,8 +182,8 @@ class Run:
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of the new tokens to one layer of the pot, and the attention mass, or peak, of those observed."""
         own, num_observed, pot = self._parts.layers[number], self._options.num_observed, self._pot
-        mask = self._mask(own, layer)
-        is_plain = query.shape[2] == 1 and num_observed == 0 and mask is None and own.softcap is None
+        mask, sinks = self._mask(own, layer), own.sinks_of(layer % self._per_layer, self._per_layer)
+        is_plain = query.shape[2] == 1 and num_observed == 0 and mask is None and own.softcap is None and sinks is None
         attend = self._options.attention if is_plain else None
         if isinstance(pot, MemoryPot) and not pot.rotated:
             if is_plain and pot.is_coded:
@@ -190,7 +191,7 @@ class Run:
             keys, values = self._wide(number, layer, keys, values, pot)
         if attend is not None:
             return attend.attend(layer, query, keys, values, own.scale), None
-        options: AttentionOptions = {"mask": mask, "scale": own.scale, "softcap": own.softcap}
+        options: AttentionOptions = {"mask": mask, "scale": own.scale, "softcap": own.softcap, "sinks": sinks}
         if query.shape[2] == num_observed == 1 and not self._options.observes_peak:
             return observed_attention(query, keys, values, **options)
         # Where products with the weights round what they multiply, attention may do so, too.

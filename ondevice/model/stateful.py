@@ -100,6 +100,7 @@ def _attend(layer: AttentionLayer, query: Tensor, seen: Window, gate: Tensor | N
                 mask=mask,
                 scale=layer.scale,
                 softcap=layer.softcap,
+                sinks=layer.sinks,
             )
         )
     out = outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)

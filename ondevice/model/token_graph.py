@@ -174,10 +174,14 @@ def _clear_workspaces() -> None:
 def suits(parts: ModelParts, rotary: Rotary) -> bool:
     """True if a model has nothing that `TokenGraph` leaves out, or that a graph may not hold."""
     is_plain = not parts.has_state and all(
-        len(layer.linears) == 4 and not layer.is_gated and layer.head_gate is None and layer.turn is parts.rotary
+        len(layer.linears) == 4
+        and layer.experts is None
+        and not layer.is_gated
+        and layer.head_gate is None
+        and layer.turn is parts.rotary
         for layer in parts.layers
     )
-    return is_plain and parts.attention_softcap is None and rotary.dim == parts.head_dim
+    return is_plain and parts.has_plain_scores and rotary.dim == parts.head_dim
 
 
 def _places(pot: MemoryPot) -> _Places:

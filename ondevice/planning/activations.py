@@ -12,6 +12,7 @@ import torch
 
 from ondevice.kernels.int4 import WIDE_BYTES
 from ondevice.kernels.token_loss import slice_words
+from ondevice.model.families.parts import RecurrentLayer
 from ondevice.model.layer import tokens_at_once
 from ondevice.pot.host.chunks import MOST_MEANS
 from ondevice.pot.policies import num_observed
@@ -102,7 +103,7 @@ class _Pass:
         return pot + max(pot, self.layers(PASS_SIZE, PASS_SIZE, NUM_SLOTS))
 
     def layers(self, num_tokens: int, num_observed: int, num_slots: int = 0) -> int:
-        """A pass of so many tokens through a layer: the larger of attention and feed-forward network.
+        """A pass of so many tokens through a layer: the largest of attention, state space and feed-forward network.
 
         Args:
             num_slots: of the layer; 0: as many as the pot's largest has.
@@ -120,8 +121,10 @@ class _Pass:
         intermediate = parts.layers[0].intermediate_size
         at_once = min(num_tokens, tokens_at_once(intermediate, self._plan.decoder.dtype, self._device))
         network = at_once * (3 * intermediate + parts.hidden_size) + 4 * num_tokens * parts.hidden_size
+        widths = [layer.width for layer in parts.all_layers if isinstance(layer, RecurrentLayer)]
+        mixing = num_tokens * (2 * parts.hidden_size + max(widths, default=0)) * _FLOAT
         is_made_wide = self._device != "cpu" and self._plan.loaded.quantization in ("4bit", "stored")
-        return max(attention, network * self._itemsize) + (WIDE_BYTES if is_made_wide else 0)
+        return max(attention, network * self._itemsize, mixing) + (WIDE_BYTES if is_made_wide else 0)
 
     def _novelty(self) -> int:
         """Losses of a chunk: its states laid together twice, and a slice of the logits with its exponentials."""

@@ -97,10 +97,10 @@ def record(session: Session, ids: Sequence[int]) -> list[Step]:
             "Only rotated keys that are stored can be read by blocks",
             fix="Use {pot.key_rotation} stored and {pot.kv_dtype} model.",
         )
-    if parts.attention_softcap is not None or any(layer.sliding_window is not None for layer in parts.layers):
+    if not parts.has_plain_scores or any(layer.sliding_window is not None for layer in parts.layers):
         raise ConfigError(
-            "This model has attention that does not end early: a softcap or a sliding window",
-            fix="Measure with a model that has neither.",
+            "This model has attention that does not end early: a softcap, sinks or a sliding window",
+            fix="Measure with a model that has none of them.",
         )
     if session.context.pot.shape.pot_layers_per_layer > 1:
         raise ConfigError(

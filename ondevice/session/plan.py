@@ -346,7 +346,7 @@ def _kv_dtype(config: EngineConfig, decoder: Decoder) -> KvDtype:
     pot, parts = config.pot, decoder.parts
     if pot.kv_dtype != "auto":
         return pot.kv_dtype
-    is_masked = parts.attention_softcap is not None or any(layer.sliding_window is not None for layer in parts.layers)
+    is_masked = not parts.has_plain_scores or any(layer.sliding_window is not None for layer in parts.layers)
     is_exact = pot.method.keeps_all or pot.key_rotation != "stored" or config.art.enabled
     # Without weights it is the type that says whether a model is for a CPU.
     is_slower = decoder.dtype != torch.float32 or is_masked or not decoder.ends_early_in_codes

@@ -241,6 +241,8 @@ class Speculator:
                 query = query * layer.query_scale(at)[:, None].to(query.dtype)
             places, rope = at.expand(1, parts.num_heads, count), pot.shape.rope_of(index)
             rotated = self.decoder.rotate_keys(query, places, pot.max_positions, rope=rope)
-            found = head_maximum(rotated, keys, scale=parts.scale, mask=mask, softcap=parts.attention_softcap)
+            found = head_maximum(
+                rotated, keys, scale=parts.scale, mask=mask, softcap=parts.attention_softcap, sinks=layer.sinks
+            )
             maxima = torch.maximum(maxima, found[0])
         return maxima

@@ -55,7 +55,8 @@ def write_model(
     """A tiny model of transformers as llama.cpp's converter writes it.
 
     Args:
-        model: of a vocabulary of `len(TOKENS)`; of Gemma 2 to 4, LFM2, Llama, Ministral 3, Phi-3, Qwen3.5 or SmolLM3.
+        model: of a vocabulary of `len(TOKENS)`; of Gemma 2 to 4, gpt-oss, Granite 4,
+            LFM2, Llama, Ministral 3, Phi-3, Qwen3.5 or SmolLM3.
         vectors: further tensors, by name.
         kind: the type of its matrices.
         fields: metadata of the family beside what all have; a dot is `__`.
@@ -67,39 +68,75 @@ def write_model(
     if "feed_forward_length" not in fields:
         writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    is_lfm2 = architecture == "lfm2"
+    is_lfm2, without = architecture == "lfm2", ("conv", "linear_attention")
     kv_heads = config.per_layer_config[0].num_key_value_heads
     if "attention__head_count_kv" not in fields:
-        writer.add_head_count_kv([kv_heads * (kind != "conv") for kind in config.layer_types] if is_lfm2 else kv_heads)
+        of_layers = [kv_heads * (kind not in without) for kind in getattr(config, "layer_types", ())]
+        writer.add_head_count_kv(of_layers if architecture in ("lfm2", "granitehybrid") else kv_heads)
     writer.add_layer_norm_rms_eps(config.norm_eps if is_lfm2 else config.rms_norm_eps)
     rope = config.rope_parameters
     writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
     for name, value in fields.items():
         key = f"{architecture}.{name.replace('__', '.')}"
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
+        add[bool] = writer.add_bool
         add[type(value)](key, value)
-    _add_tokenizer(writer, {"qwen35": "qwen35", "smollm3": "smaug-bpe"}.get(architecture, "qwen2"))
+    _add_tokenizer(
+        writer,
+        {
+            "qwen35": "qwen35",
+            "smollm3": "smaug-bpe",
+            "gpt-oss": "gpt-4o",
+            "granite": "refact",
+            "granitehybrid": "dbrx",
+        }.get(architecture, "qwen2"),
+    )
     arch = next(arch for arch, name in MODEL_ARCH_NAMES.items() if name == architecture)
     names = get_tensor_name_map(arch, config.num_hidden_layers)
-    for name, weight in model.state_dict().items():
+    state = model.state_dict()
+    for name in [name for name in state if ".experts." in name or "input_linear" in name or "output_linear" in name]:
+        state |= _apart(name, state.pop(name), config)
+    for name, weight in state.items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        stored = names.get_name(name.replace("layer_scalar", "layer_scalar.weight"), (".weight", ".bias"))
+        whole = name.replace("layer_scalar", "layer_scalar.weight").replace("sinks", "sinks.weight")
+        stored = names.get_name(whole.replace("block_sparse_moe", "mlp"), (".weight", ".bias"))
         if name.endswith("dt_bias"):
             stored = names.get_name(name.replace("dt_bias", "dt_proj")) + ".bias"
         numbers = _as_stored(name, weight, config).contiguous().numpy()
-        own = GGMLQuantizationType[kind] if weight.dim() == 2 else GGMLQuantizationType.F32
+        is_matrix = weight.dim() == 2 and not name.endswith((".bias", "router.weight"))
+        own = (
+            GGMLQuantizationType[kind]
+            if is_matrix or (".experts." in name and weight.dim() == 3)
+            else GGMLQuantizationType.F32
+        )
         writer.add_tensor(stored, numbers if own == GGMLQuantizationType.F32 else quantize(numbers, own), raw_dtype=own)
     for name, numbers in (vectors or {}).items():
         writer.add_tensor(name, np.array(numbers, np.float32))
     return _written(writer, path)
 
 
+def _apart(name: str, weight: torch.Tensor, config: Any) -> dict[str, torch.Tensor]:
+    """The rows of gates, and those that go up, of one parameter with both; or the one that goes down."""
+    module, kind = name.rpartition(".")[0], "bias" if name.endswith("_bias") else "weight"
+    module = module.replace("block_sparse_moe", "mlp").replace(".input_linear", "").replace(".output_linear", "")
+    module = module.replace("shared_mlp", "mlp.shared_expert" if config.num_local_experts else "mlp")
+    if "GptOss" in type(config).__name__:
+        weight = weight.transpose(1, 2) if kind == "weight" else weight
+        gate, up = weight[:, ::2], weight[:, 1::2]
+    else:
+        gate, up = weight.chunk(2, dim=-2)
+    if "gate_up" not in name and "input_linear" not in name:
+        return {f"{module}.down_proj.{kind}": weight}
+    return {f"{module}.gate_proj.{kind}": gate, f"{module}.up_proj.{kind}": up}
+
+
 def _as_stored(name: str, weight: torch.Tensor, config: Any) -> torch.Tensor:
     """What llama.cpp's converter makes of a weight."""
-    if type(config).__name__ in ("LlamaConfig", "Ministral3Config", "SmolLM3Config") and (
-        "q_proj" in name or "k_proj" in name
-    ):
+    if name.endswith("sinks") or ".mamba." in name:
+        return -weight.exp()[:, None] if name.endswith("A_log") else weight.squeeze(1) if weight.dim() == 3 else weight
+    with_pairs = ("LlamaConfig", "Ministral3Config", "SmolLM3Config", "GraniteConfig", "GraniteMoeHybridConfig")
+    if type(config).__name__ in with_pairs and ("q_proj" in name or "k_proj" in name):
         return weight.view(-1, 2, config.head_dim // 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
     if ".conv" in name and weight.dim() == 3:
         weight = weight.squeeze(1)

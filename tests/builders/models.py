@@ -29,8 +29,10 @@ from ondevice.model.tokenizer import Tokenizer
 from ondevice_bench.quality.sentence_encoder import SentenceEncoder
 
 # Their layers keep more than slots of the pot.
-STATEFUL = ("gemma3_text", "gemma4_text", "gemma4_unified_text", "qwen3_5_text", "lfm2", "lfm3")
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "smollm3", "ministral3")
+STATEFUL = (
+    "gemma3_text", "gemma4_text", "gemma4_unified_text", "qwen3_5_text", "lfm2", "lfm3", "gpt_oss", "granitemoehybrid",
+)  # fmt: skip
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "smollm3", "ministral3", "granite")
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -53,6 +55,9 @@ _CLASSES = {
     "qwen3_5_text": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM"),
     "lfm2": ("Lfm2Config", "Lfm2ForCausalLM"),
     "lfm3": ("Lfm3Config", "Lfm3ForCausalLM"),
+    "gpt_oss": ("GptOssConfig", "GptOssForCausalLM"),
+    "granite": ("GraniteConfig", "GraniteForCausalLM"),
+    "granitemoehybrid": ("GraniteMoeHybridConfig", "GraniteMoeHybridForCausalLM"),
 }
 _TWO_ROPES = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
@@ -116,6 +121,44 @@ _FAMILY_FIELDS: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 4,
         "sliding_window": 24,
         "rope_parameters": _TWO_ROPES,
+    },
+    "gpt_oss": {
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_hidden_layers": 4,
+        "sliding_window": 24,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "swiglu_limit": 1.0,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10_000.0,
+            "factor": 8.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+            "original_max_position_embeddings": 48,
+        },
+    },
+    "granite": {
+        "embedding_multiplier": 3.0,
+        "attention_multiplier": 0.2,
+        "residual_multiplier": 0.6,
+        "logits_scaling": 2.0,
+    },
+    "granitemoehybrid": {
+        "layer_types": ["linear_attention", "full_attention"] * 2,
+        "num_hidden_layers": 4,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "shared_intermediate_size": 96,
+        "mamba_n_heads": 8,
+        "mamba_n_groups": 2,
+        "mamba_d_state": 16,
+        "mamba_chunk_size": 32,
+        "embedding_multiplier": 3.0,
+        "attention_multiplier": 0.2,
+        "residual_multiplier": 0.6,
+        "logits_scaling": 2.0,
     },
     "smollm3": {"no_rope_layer_interval": 2},
     "ministral3": {
@@ -197,10 +240,14 @@ def _randomize_(model: Any, seed: int) -> None:
         elif parameter.dim() == 2:  # (out, in)
             gain = 3.0 if "lm_head" in name else 1.5
             parameter.copy_(gain * noise / parameter.shape[1] ** 0.5)
+        elif "experts" in name and parameter.dim() == 3:  # (experts, in, out), or (experts, out, in)
+            parameter.copy_(1.5 * noise / min(parameter.shape[1:]) ** 0.5)
         elif parameter.dim() == 3:  # of a convolution, (channels, 1, kernel)
             parameter.copy_(1.5 * noise / parameter.shape[2] ** 0.5)
         elif name.endswith(("bias", "A_log")):
             parameter.copy_(0.5 * noise)
+        elif name.endswith("sinks"):
+            parameter.copy_(6 + noise)
         else:  # norm weights: near their initial value (1, or 0 in Gemma), but not equal to it
             parameter.add_(0.2 * noise)
     for module in model.modules():

@@ -23,6 +23,7 @@ CASES = [
     ("llama", {"art": ART, "pot": PotConfig(key_rotation="half-cache")}, False, {"ends_early"}, 0),
     ("gemma2", {"art": ART}, False, set(), 1),
     ("gemma4_text", {"art": ART}, False, set(), 1),
+    ("gpt_oss", {"art": ART}, False, set(), 1),
     ("windowed", {"art": ART}, False, {"ends_early"}, 1),
     ("llama", {"tier": TIER}, False, {"recalls_host"}, 0),
     ("llama", {"tier": TIER, "pot": PotConfig(policy="full")}, False, set(), 0),

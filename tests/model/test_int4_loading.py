@@ -40,6 +40,11 @@ def rounded(model: nn.Module) -> nn.Module:
             (rows,) = quantize_int4(module.weight.detach()).parts
             assert isinstance(rows, Int4Rows)
             module.weight = nn.Parameter(widened(rows))
+        for part in ("gate_up_proj", "down_proj"):
+            if isinstance(weights := getattr(module, part, None), nn.Parameter):  # of experts
+                of_all = weights.transpose(1, 2) if module.is_transposed else weights
+                exact = torch.stack([widened(quantize_int4(one).parts[0]) for one in of_all])  # type: ignore[arg-type]
+                weights.copy_(exact.transpose(1, 2) if module.is_transposed else exact)
     return model
 
 
@@ -53,13 +58,16 @@ def test_every_family_computes_with_weights_of_four_bits(tmp_path: Path, family:
     expected = rounded(tiny_model(family, dtype=torch.bfloat16)).float()(IDS).logits
     own = model(IDS).logits  # transformers' own pass, before and after its modules share weights
     decoder = Decoder(model)
-    assert all(len(layer.linears) == 4 for layer in decoder.parts.layers)
+    has_experts = any(layer.experts is not None for layer in decoder.parts.all_layers)
+    has_network = family != "gpt_oss"  # beside its experts
+    assert all(len(layer.linears) == (4 if has_network else 2) for layer in decoder.parts.layers)
     for logits in (
         own,
         model(IDS).logits,
         decoder.head.logits(decoder.forward(IDS, decoder.new_pot(64)).hidden_states),
     ):
-        assert (logits.float() - expected).norm() < 0.08 * expected.norm()
+        # In bfloat16 a token may go to another expert.
+        assert (logits.float() - expected).norm() < (0.3 if has_experts else 0.08) * expected.norm()
     again = Decoder(model)  # over the same weights
     assert again.parts.layers[0].linears["qkv"].weight is decoder.parts.layers[0].linears["qkv"].weight
     held = packed_bytes(model) + sum(weight.nbytes for weight in model.parameters())

@@ -293,6 +293,19 @@ def test_template_without_system_role_works() -> None:
     assert tokenizer.decode(tokenizer.chat_parts().prefix) == "[user]"
 
 
+def test_an_answer_of_gpt_oss_starts_in_the_channel_of_answers() -> None:
+    harmony = (
+        "<|start|>system<|message|>Reasoning: medium<|end|>{% for m in messages %}<|start|>{{ m.role }}"
+        "{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>{{ m.content }}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+    )
+    tokenizer = byte_tokenizer(chat_template=harmony)
+    parts = tokenizer.chat_parts()
+    assert tokenizer.decode(parts.question("Why?")).endswith("Why?<|end|><|start|>assistant<|channel|>final<|message|>")
+    turn = "<|end|><|start|>user<|message|>When?<|end|><|start|>assistant<|channel|>final<|message|>"
+    assert tokenizer.decode(parts.follow_up("When?")) == turn
+
+
 @pytest.mark.parametrize("text", ODD_TEXTS)
 def test_streamed_text_is_whole_characters_that_join_to_the_text(tokenizer: Tokenizer, text: str) -> None:
     decoder = tokenizer.stream_decoder()

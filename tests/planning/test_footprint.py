@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import (
+    EngineConfig,
+    GenerationConfig,
+    PotConfig,
+    Quantization,
+    SlimConfig,
+    SpecConfig,
+    TierConfig,
+)
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError, PotError
 from ondevice.planning import machines
@@ -18,6 +26,7 @@ from ondevice.planning.footprint import Footprint, MemoryPlan
 from ondevice.planning.machines import MACHINES, Machine, this_machine
 from ondevice.session.engine import Engine
 from ondevice.session.sizing import sized
+from ondevice_bench.speed.quantized import packed_bytes
 from tests.builders.models import save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
@@ -73,6 +82,28 @@ def test_the_parts_are_what_a_session_has(fields: dict[str, object], checkpoint:
     most = session.context.host.most_bytes if session.context.host is not None else 0
     assert most <= footprint.tier <= 1.01 * most
     assert footprint.weights == engine.loaded.weight_bytes
+
+
+@pytest.mark.parametrize("quantization", ["none", "8bit"])
+@pytest.mark.parametrize("family", ["gpt_oss", "granitemoehybrid"])
+def test_states_and_experts_are_what_a_session_has(family: str, quantization: Quantization, tmp_path: Path) -> None:
+    checkpoint = str(save_checkpoint(tiny_model(family, max_positions=4096), tmp_path / "tiny"))
+    even = replace(POT, slot_shares="even", kv_dtype="model")
+    engine = Engine.load(EngineConfig(model=checkpoint, device="cpu", pot=even, quantization=quantization))
+    footprint = planned(checkpoint, num_tokens=2340, pot=even, quantization=quantization).footprint
+    assert footprint.pot == engine.session().context.pot.nbytes
+    model = engine.loaded.model
+    held = packed_bytes(model) + sum(weight.nbytes for weight in model.parameters())
+    assert footprint.weights == pytest.approx(held, rel=0.05)
+
+
+def test_a_pass_through_a_state_space_counts_where_it_holds_the_most(tmp_path: Path) -> None:
+    model = tiny_model("granitemoehybrid", max_positions=4096, mamba_expand=8)
+    checkpoint = str(save_checkpoint(model, tmp_path / "tiny"))
+    tokens = planned(checkpoint, num_tokens=2340, tier=TierConfig(0))
+    width = tokens.plan.decoder.parts.all_layers[0].width  # type: ignore[attr-defined]
+    assert width == 512 + 576 + 8 + 2 * 576 + 4 * 512
+    assert tokens.footprint.answering == (64 << 20) + POT.reserve * (2 * 64 + width) * 4
 
 
 def test_shares_that_are_not_known_yet_are_planned_as_even_ones(checkpoint: str) -> None:

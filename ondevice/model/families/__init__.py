@@ -12,15 +12,31 @@ from typing import Any
 from torch import Tensor
 
 from ondevice.errors import ModelError
-from ondevice.model.families.as_stored import AsStored, CentredStored, Gemma4Stored, LlamaStored, Qwen35Stored
+from ondevice.model.families.as_stored import (
+    AsStored,
+    CentredStored,
+    Gemma4Stored,
+    GptOssStored,
+    GraniteStored,
+    LlamaStored,
+    Qwen35Stored,
+)
 from ondevice.model.families.common import complete_plain
 from ondevice.model.families.fusing import norm_of, weight_of
 from ondevice.model.families.gemma import complete_gemma3, gemma2_layers, gemma3_layers
 from ondevice.model.families.gemma4 import gemma4_embeddings, gemma4_layers
-from ondevice.model.families.gguf_fields import gemma4_fields, ministral3_fields
+from ondevice.model.families.gguf_fields import (
+    gemma4_fields,
+    gpt_oss_fields,
+    granite_fields,
+    granite_hybrid_fields,
+    ministral3_fields,
+)
+from ondevice.model.families.gpt_oss import gpt_oss_layers
+from ondevice.model.families.granite import granite_embeddings, granite_hybrid_layers, granite_layers
 from ondevice.model.families.lfm import lfm2_layers, lfm3_layers
 from ondevice.model.families.llama import complete_smollm3, llama_layers
-from ondevice.model.families.parts import Layer, ModelParts
+from ondevice.model.families.parts import Layer, ModelParts, Op
 from ondevice.model.families.phi3 import phi3_layers
 from ondevice.model.families.qwen3_5 import qwen3_5_layers
 
@@ -38,7 +54,8 @@ class Family:
         complete: sets in that configuration what transformers' reader leaves out of a GGUF file's metadata.
         stored: how weights lie in such a file.
         overflows_float16: its hidden states do.
-        own_embeddings: takes such a model, and gives `ModelParts.own_embeddings`.
+        embed: takes such a model, and gives `ModelParts.embed`.
+        own_embeddings: the same for `ModelParts.own_embeddings`.
     """
 
     layers: Callable[[Any], Sequence[Layer]]
@@ -49,6 +66,7 @@ class Family:
     complete: Callable[[Any, dict[str, Any]], None] = complete_plain
     stored: AsStored = field(default_factory=AsStored)
     overflows_float16: bool = False
+    embed: Callable[[Any], Op] = lambda model: model.model.embed_tokens
     own_embeddings: Callable[[Any], Callable[[Tensor, Tensor], Tensor] | None] = lambda _: None
 
 
@@ -81,6 +99,19 @@ FAMILIES: dict[str, Family] = {
     "qwen3_5_text": Family(qwen3_5_layers, is_centred=True, gguf="qwen35", stored=Qwen35Stored()),
     "lfm2": Family(lfm2_layers, norm="embedding_norm", gguf="lfm2"),
     "lfm3": Family(lfm3_layers, norm="embedding_norm"),
+    "gpt_oss": Family(
+        gpt_oss_layers, gguf="gpt-oss", fields=gpt_oss_fields, stored=GptOssStored(), overflows_float16=True
+    ),
+    "granite": Family(
+        granite_layers, gguf="granite", fields=granite_fields, stored=LlamaStored(), embed=granite_embeddings
+    ),
+    "granitemoehybrid": Family(
+        granite_hybrid_layers,
+        gguf="granitehybrid",
+        fields=granite_hybrid_fields,
+        stored=GraniteStored(),
+        embed=granite_embeddings,
+    ),
 }
 # Checkpoints that see pictures, too: their text model is loaded alone, of this family where they name none.
 _SEEING = {
@@ -125,7 +156,7 @@ def model_parts(model: Any) -> ModelParts:
             fix=f"Use a model of one of these families: {', '.join(FAMILIES)}.",
         )
     return ModelParts(
-        embed=body.embed_tokens,
+        embed=family.embed(model),
         all_layers=tuple(family.layers(model)),
         norm=norm_of(getattr(body, family.norm), is_centred=family.is_centred),
         lm_head=weight_of(model.lm_head),
@@ -134,5 +165,6 @@ def model_parts(model: Any) -> ModelParts:
         max_positions=config.max_position_embeddings,
         logit_softcap=getattr(config, "final_logit_softcapping", None),
         own_embeddings=family.own_embeddings(model),
+        logit_scale=1 / getattr(config, "logits_scaling", 1.0),
         device=next(model.parameters()).device,  # packed weights are no parameters; they lie where the norms do
     )

@@ -15,6 +15,10 @@ _KEYS = ("attn_k", "attn_k_norm", "attn_v")
 class AsStored:
     """A family whose weights are stored as they are."""
 
+    def names(self, config: Any, name: str) -> tuple[str, ...]:
+        """Names, as transformers would have them, of what has the rows of a parameter, one after the other."""
+        return (name,)
+
     def rows(self, config: Any, name: str) -> Tensor | None:
         """The row of the file, or its number, that each row of a parameter is, (num_rows,) int64; None: the same."""
         return None
@@ -90,6 +94,46 @@ class Qwen35Stored(CentredStored):
         if name.endswith("linear_attn.norm.weight"):
             return stored
         return (-stored).log() if name.endswith("A_log") else super().numbers(name, stored)
+
+
+class GptOssStored(AsStored):
+    """gpt-oss: gate and up of experts are apart in the file, and take turns row by row here."""
+
+    def names(self, config: Any, name: str) -> tuple[str, ...]:
+        return _of_experts(name) or ((f"{name}.weight",) if name.endswith("sinks") else (name,))
+
+    def rows(self, config: Any, name: str) -> Tensor | None:
+        is_both = name.endswith("gate_up_proj")
+        return torch.arange(2 * config.intermediate_size).view(2, -1).T.flatten() if is_both else None
+
+
+class GraniteStored(LlamaStored):
+    """Granite 4: gate and up are apart in the file, and what all tokens share is called otherwise beside experts.
+
+    The decay of a state space is stored as it is used.
+    """
+
+    def names(self, config: Any, name: str) -> tuple[str, ...]:
+        layer, _, part = name.partition(".shared_mlp.")
+        if part:
+            shared = f"{layer}.mlp.shared_expert" if config.num_local_experts else f"{layer}.mlp"
+            parts = ("gate_proj", "up_proj") if part.startswith("input") else ("down_proj",)
+            return tuple(f"{shared}.{one}.weight" for one in parts)
+        name = name.replace("block_sparse_moe", "mlp")
+        return _of_experts(name) or (name,)
+
+    def numbers(self, name: str, stored: Tensor) -> Tensor:
+        return (-stored).log() if name.endswith("A_log") else stored
+
+
+def _of_experts(name: str) -> tuple[str, ...]:
+    """Names of what has the rows of a parameter of experts; none where it is of something else."""
+    module, _, part = name.partition(".experts.")
+    if not part:
+        return ()
+    kind = "bias" if part.endswith("_bias") else "weight"
+    parts = ("gate_proj", "up_proj") if part.startswith("gate_up") else ("down_proj",)
+    return tuple(f"{module}.experts.{one}.{kind}" for one in parts)
 
 
 def _layer_of(name: str) -> int:

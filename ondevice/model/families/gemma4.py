@@ -26,7 +26,7 @@ def gemma4_layers(model: Any) -> list[AttentionLayer]:
     """
     config, body, layers = model.config, model.model, list[AttentionLayer]()
     if getattr(config, "enable_moe_block", False):
-        raise ModelError("Models with experts are not supported", fix="Use a dense Gemma 4: E2B, E4B, 12B or 31B.")
+        raise ModelError("A Gemma 4 with experts is not supported", fix="Use a dense Gemma 4: E2B, E4B, 12B or 31B.")
     turns = {kind: partial(body.rotary_emb, layer_type=kind) for kind in _KINDS}
     sources = dict[str, int]()  # the last layer of each kind with keys of its own
     for index, (kind, layer) in enumerate(zip(config.layer_types, body.layers, strict=True)):

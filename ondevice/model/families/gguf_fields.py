@@ -93,5 +93,78 @@ def gemma4_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
     }
 
 
+def gpt_oss_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
+    """Those of a gpt-oss; which layers have windows, and what clamps its experts, no file says.
+
+    Raises:
+        ValueError: its positions are not scaled by YaRN.
+    """
+    if metadata.get("rope.scaling.type") != "yarn":
+        raise ValueError("its positions are not scaled by YaRN")
+    return fields_of_all(metadata, shapes) | {
+        "intermediate_size": metadata["expert_feed_forward_length"],
+        "num_key_value_heads": metadata["attention.head_count_kv"],
+        "head_dim": metadata["attention.key_length"],
+        "sliding_window": metadata["attention.sliding_window"],
+        "num_local_experts": metadata["expert_count"],
+        "num_experts_per_tok": metadata["expert_used_count"],
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": metadata["rope.freq_base"],
+            "factor": metadata["rope.scaling.factor"],
+            "original_max_position_embeddings": metadata["rope.scaling.original_context_length"],
+            "beta_fast": metadata.get("rope.scaling.yarn_beta_fast", 32.0),
+            "beta_slow": metadata.get("rope.scaling.yarn_beta_slow", 1.0),
+            "truncate": False,
+        },
+    }
+
+
+def granite_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
+    """Those of a Granite 3, and of a Granite 4 without Mamba-2 and experts, which is one.
+
+    Raises:
+        ValueError: its positions are scaled.
+    """
+    if metadata.get("rope.scaling.type", "none") != "none":
+        raise ValueError(f"its RoPE is scaled ({metadata['rope.scaling.type']}), which is not read from such a file")
+    return fields_of_all(metadata, shapes) | {
+        "intermediate_size": shapes["blk.0.ffn_gate.weight"][0],
+        "num_key_value_heads": max(_each(metadata["attention.head_count_kv"], 1)),
+        "rope_parameters": {"rope_type": "default", "rope_theta": metadata.get("rope.freq_base", 10_000.0)},
+        **_multipliers(metadata),
+    }
+
+
+def _multipliers(metadata: Metadata) -> dict[str, float]:
+    names = {"attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier"}
+    names |= {"residual_scale": "residual_multiplier", "logit_scale": "logits_scaling"}
+    return {own: as_written(metadata.get(name, 1.0)) for name, own in names.items()}
+
+
+def granite_hybrid_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
+    """Those of a Granite 4 with Mamba-2."""
+    depth, hidden, inner = metadata["block_count"], metadata["embedding_length"], metadata["ssm.inner_size"]
+    kv_heads, num_experts = _each(metadata["attention.head_count_kv"], depth), metadata.get("expert_count", 0)
+    shared = "blk.0.ffn_gate_shexp.weight" if num_experts else "blk.0.ffn_gate.weight"
+    return fields_of_all(metadata, shapes) | {
+        "intermediate_size": metadata["feed_forward_length"],
+        "shared_intermediate_size": shapes[shared][0],
+        "num_local_experts": num_experts,
+        "num_experts_per_tok": metadata.get("expert_used_count", 0),
+        "num_key_value_heads": max(kv_heads),
+        "layer_types": ["full_attention" if heads else "linear_attention" for heads in kv_heads],
+        "position_embedding_type": "rope" if metadata.get("rope.scaling.finetuned") else None,
+        "rope_parameters": {"rope_type": "default", "rope_theta": metadata.get("rope.freq_base", 10_000.0)},
+        "mamba_n_heads": metadata["ssm.time_step_rank"],
+        "mamba_n_groups": metadata["ssm.group_count"],
+        "mamba_d_state": metadata["ssm.state_size"],
+        "mamba_d_conv": metadata["ssm.conv_kernel"],
+        "mamba_expand": inner // hidden,
+        "mamba_conv_bias": any(name.endswith("ssm_conv1d.bias") for name in shapes),
+        **_multipliers(metadata),
+    }
+
+
 def _each(value: int | list[int], depth: int) -> list[int]:
     return value if isinstance(value, list) else [value] * depth

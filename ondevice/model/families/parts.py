@@ -5,18 +5,20 @@ A layer's kind says what it keeps of the tokens before: slots of the pot, or a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import TypeGuard
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ondevice.kernels.int4 import Int4Weight
 from ondevice.kernels.norm import RMSNorm
 from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import project
+from ondevice.model.mixture import mixture
 
 Op = Callable[[Tensor], Tensor]
 # The parts of a state by name: type (None: the model's) and size for each text.
@@ -58,20 +60,45 @@ class Tail:
         return hidden * self.scale
 
 
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of feed-forward networks, of which each token takes a few.
+
+    `router` gives a score for each expert; those of the `num_taken` best become weights by a softmax. `gate_up` and
+    `down` have a projection each, and `activate` makes (n, intermediate_size) of what `gate_up` gives.
+    """
+
+    router: Op
+    num_taken: int
+    gate_up: Sequence[Op]
+    down: Sequence[Op]
+    activate: Op
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """Hidden states (batch, n, hidden_size) -> as many."""
+        tokens = hidden.flatten(0, -2)
+        scores, taken = self.router(tokens).topk(self.num_taken, dim=-1)
+        weights = scores.float().softmax(dim=-1).to(hidden.dtype)
+        return mixture(tokens, taken, weights, self.gate_up, self.down, self.activate).view_as(hidden)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
     """The pieces of a decoder layer around what mixes its tokens. Optional ones are None where the family has none.
 
-    `gate_up` gives (..., 2 * intermediate_size).
+    `gate_up` gives (..., 2 * intermediate_size). What `experts` give is added to that network's output, or stands for
+    it. Both halves of the layer are multiplied by `residual_scale` before they are added to what went into them.
     """
 
     input_norm: RMSNorm
     post_attention_norm: RMSNorm | None = None
     mlp_norm: RMSNorm
-    gate_up: Op
+    gate_up: Op | None = None
     intermediate_size: int
-    activation: Op
-    down: Op
+    activation: Op = F.silu
+    down: Op | None = None
+    experts: Experts | None = None
+    residual_scale: float = 1.0
     post_mlp_norm: RMSNorm | None = None
     tail: Tail | None = None
 
@@ -106,7 +133,7 @@ class AttentionLayer(Layer):
     `qkv` gives (..., (num_heads + 2 * num_kv_heads) * head_dim); where it `is_gated`, twice as many rows for each query
     head: its query, and what its output is multiplied by, after a sigmoid. It gives no values where `keys_are_values`.
     `head_gate` gives one such number a query head, (..., num_heads). `turn` is its RoPE. `sliding_window` limits
-    attention to that many last positions. `softcap` caps its scores.
+    attention to that many last positions. `softcap` caps its scores. `sinks` (num_heads,) are scores of nothing.
     """
 
     qkv: Op
@@ -125,6 +152,11 @@ class AttentionLayer(Layer):
     query_scale: QueryScale | None = None
     sliding_window: int | None = None
     softcap: float | None = None
+    sinks: Tensor | None = None
+
+    def sinks_of(self, part: int, num_parts: int) -> Tensor | None:
+        """The sinks of one of so many equal parts of its heads."""
+        return None if self.sinks is None else self.sinks.chunk(num_parts)[part]
 
     @property
     def num_plain(self) -> float:
@@ -156,11 +188,13 @@ class RecurrentLayer(Layer):
     """A layer that folds each token into a state of fixed size.
 
     `mix` takes hidden states (batch, n, hidden_size) and the state before them, and gives as many hidden states and the
-    state after them, whose parts `sizes` describes; zeros are the state before any token.
+    state after them, whose parts `sizes` describes; zeros are the state before any token. Meanwhile it holds so many
+    numbers for each token as its `width`; 0: fewer than attention does.
     """
 
     mix: Mix
     sizes: Sizes
+    width: int = 0
 
     def state_sizes(self, num_slots: int) -> Sizes:
         return self.sizes
@@ -173,9 +207,9 @@ class ModelParts:
     `all_layers` are of any kind; `layers` are those that the pot has slots for, alike but for their RoPE and window:
     what follows them is of the first of those.
     `lm_head` is the weight (vocab_size, hidden_size), which bitsandbytes never quantises, and which is packed with the
-    others; `logit_softcap` caps its logits. `max_positions` are those that the model was trained for. All is on
-    `device`. `own_embeddings` gives each token an embedding for each layer, from ids (batch, n) and what `embed` makes
-    of them: (batch, n, layers, size).
+    others. It takes hidden states times `logit_scale`; `logit_softcap` caps its logits. `max_positions` are those that
+    the model was trained for. All is on `device`. `own_embeddings` gives each token an embedding for each layer, from
+    ids (batch, n) and what `embed` makes of them: (batch, n, layers, size).
     """
 
     embed: Op
@@ -188,6 +222,7 @@ class ModelParts:
     logit_softcap: float | None
     device: torch.device
     own_embeddings: Callable[[Tensor, Tensor], Tensor] | None = None
+    logit_scale: float = 1.0
     layers: tuple[AttentionLayer, ...] = field(init=False)
     num_heads: int = field(init=False)
     num_kv_heads: int = field(init=False)
@@ -212,6 +247,11 @@ class ModelParts:
     def has_state(self) -> bool:
         """True if there are layers that keep a state of their own, beside the pot."""
         return not all(map(has_slots, self.all_layers))
+
+    @property
+    def has_plain_scores(self) -> bool:
+        """True if attention is a softmax of scores as they are, to slots alone, as kernels for one token have it."""
+        return all(layer.softcap is None and layer.sinks is None for layer in self.layers)
 
     def norm_after(self, index: int) -> RMSNorm:
         """The norm of a layer's output: of the next layer's input, or the last one of all.

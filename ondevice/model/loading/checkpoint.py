@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,13 @@ TEXT_NAMES = {
     r"^language_model\.": "",
     r"^model\.language_model\.": "model.",
     r"\.self_attn\.gate_proj\.": ".self_attn.g_proj.",  # of LFM3
+    # Of Granite.
+    r"\.block_sparse_moe\.input_linear\.weight$": ".block_sparse_moe.experts.gate_up_proj",
+    r"\.block_sparse_moe\.output_linear\.weight$": ".block_sparse_moe.experts.down_proj",
+    r"\.block_sparse_moe\.router\.layer\.": ".block_sparse_moe.router.",
 }
+MXFP4 = "mxfp4"  # as configurations name it
+MXFP4_PARTS = ("_blocks", "_scales")  # what such a weight is stored as: numbers of four bits, and exponents
 # Bytes for a weight that bitsandbytes quantises; 4-bit adds one float32 scale for 64 weights.
 _QUANTIZED_BYTES = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
 
@@ -53,9 +59,14 @@ class Checkpoint:
     def stored_quantization(self) -> WeightForm | None:
         """`8bit` or `4bit` when the checkpoint was saved quantised by bitsandbytes."""
         stored = self.config.get("quantization_config")
-        if not stored:
+        if not stored or self.is_mxfp4:
             return None
         return "4bit" if stored.get("load_in_4bit") else "8bit"
+
+    @property
+    def is_mxfp4(self) -> bool:
+        """True if its experts are stored in MXFP4; `shapes` has them as they are once unpacked."""
+        return (self.config.get("quantization_config") or {}).get("quant_method") == MXFP4
 
     def fingerprint(self) -> str:
         """Hash of the configuration and of the weights' identity (name, size and samples of each file)."""
@@ -70,7 +81,7 @@ class Checkpoint:
             return sum(path.stat().st_size for path in self.weights)
         total = 0.0
         for name, shape in self.shapes.items():
-            is_kept = len(shape) < 2 or "embed_tokens" in name or "lm_head" in name
+            is_kept = not is_product(name, shape) or "lm_head" in name
             per_weight = float(element_bytes) if is_kept else _QUANTIZED_BYTES.get(quantization, element_bytes)
             total += prod(shape) * per_weight
         return int(total)
@@ -92,7 +103,23 @@ def inspect(folder: Path) -> Checkpoint:
             where=str(folder),
             fix="Put its tokenizer.json and tokenizer_config.json there.",
         )
-    return Checkpoint(folder, config, weights, shapes)
+    found = Checkpoint(folder, config, weights, shapes)
+    return replace(found, shapes=_unpacked(shapes)) if found.is_mxfp4 else found
+
+
+def is_product(name: str, shape: tuple[int, ...]) -> bool:
+    """True for the weight of a linear module, which can be rounded; experts and their routers are none."""
+    return len(shape) == 2 and not re.search(r"embed_tokens|\.experts\.|\.router\.", name)
+
+
+def _unpacked(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Shapes of weights that are stored as `MXFP4_PARTS`: (experts, rows, groups, 16) are (experts, columns, rows)."""
+    blocks, scales = MXFP4_PARTS
+    found = {name: shape for name, shape in shapes.items() if not name.endswith(MXFP4_PARTS)}
+    for name, shape in shapes.items():
+        if name.endswith(blocks) and len(shape) == 4 and f"{name.removesuffix(blocks)}{scales}" in shapes:
+            found[name.removesuffix(blocks)] = (shape[0], 2 * shape[2] * shape[3], shape[1])
+    return found
 
 
 def text_name(name: str) -> str:
@@ -158,7 +185,7 @@ def _check_usable(folder: Path, config: dict[str, Any]) -> None:
             fix=f"Choose one of these families: {', '.join(FAMILIES)}.",
         )
     method = (config.get("quantization_config") or {}).get("quant_method", "bitsandbytes")
-    if method != "bitsandbytes":
+    if method not in ("bitsandbytes", MXFP4):
         raise ModelError(
             f"The model is stored quantised by {method!r}, which cannot be read",
             where=str(folder),

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ondevice.kernels.int4 import MIDDLE, Int4Weight, joined_int4, pack_int4
+from ondevice.kernels.mxfp4 import MXFP4_BITS, mxfp4_codes
 from ondevice.kernels.packed import TILE_ROWS, PackedRows, PackedWeight, pack
 
 ROWS_AT_ONCE = 4096  # what lies around meanwhile takes several times the memory of the rows
@@ -177,6 +178,11 @@ def _q6_k(blocks: Tensor) -> Blocks:
     return Blocks(codes.flatten(1), scales.flatten(1), None, 6, (_float(blocks, 208), None))
 
 
+def _mxfp4(blocks: Tensor) -> Blocks:
+    codes, scales = mxfp4_codes(_nibbles(blocks[..., 1:]).flatten(1), blocks[..., 0])
+    return Blocks(codes, scales, None, MXFP4_BITS)
+
+
 BLOCK_TYPES = {
     2: BlockType(18, 32, _legacy(4, has_offset=False)),  # Q4_0
     3: BlockType(20, 32, _legacy(4, has_offset=True)),  # Q4_1
@@ -186,5 +192,6 @@ BLOCK_TYPES = {
     12: BlockType(144, 256, _k(4)),
     13: BlockType(176, 256, _k(5)),
     14: BlockType(210, 256, _q6_k),
+    39: BlockType(17, 32, _mxfp4),
 }
 INT4_TYPES = frozenset((2, 3, 12))  # Q4_0, Q4_1, Q4_K: four bits in groups of 32

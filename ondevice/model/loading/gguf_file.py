@@ -46,6 +46,10 @@ class GgufTensor:
         block_values, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(self.kind)]
         return prod(self.shape) // block_values * block_bytes
 
+    def of_first(self, index: int) -> GgufTensor:
+        """The part with this number in the first dimension."""
+        return GgufTensor(self.name, self.shape[1:], self.kind, self.offset + index * self.num_bytes // self.shape[0])
+
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:

@@ -44,7 +44,7 @@ class PackedStore(DenseStore):
         self._kept, self._keep = {} if kept is None else kept.weights, keep
 
     def linear(self, name: str, stored: StoredMatrix, bias: Tensor | None) -> nn.Module:
-        if not _is_packed(stored.tensor):
+        if not _is_packed(stored.tensors[0]):
             return super().linear(name, stored, bias)
         weight = self._kept.get(name)
         if stored.kind in BLOCK_TYPES:
@@ -70,7 +70,7 @@ class Int4Store(DenseStore):
         super().__init__(device, _INT4_DTYPE)
 
     def linear(self, name: str, stored: StoredMatrix, bias: Tensor | None) -> nn.Module:
-        if name == LM_HEAD or not _is_int4(stored.tensor):
+        if name == LM_HEAD or not _is_int4(stored.tensors[0]):
             return super().linear(name, stored, bias)
         weight = int4_rows(stored.raw().to(self._device), stored.kind, stored.shape[1])
         return PackedLinear(weight, bias, None if stored.inputs is None else stored.inputs.to(self._device))
@@ -93,8 +93,8 @@ def int4_gguf_bytes(gguf: GgufFile) -> int:
 
 
 def _is_int4(tensor: GgufTensor) -> bool:
-    is_product = len(tensor.shape) == 2 and tensor.name not in (EMBEDDING, OWN_EMBEDDING, HEAD)
-    return is_product and tensor.kind in INT4_TYPES and suits_int4(tensor.shape[0], tensor.shape[1])
+    is_product = len(tensor.shape) > 1 and tensor.name not in (EMBEDDING, OWN_EMBEDDING, HEAD)
+    return is_product and tensor.kind in INT4_TYPES and suits_int4(*tensor.shape[-2:])
 
 
 def _num_bytes(tensor: GgufTensor, growth: dict[int, float]) -> float:
@@ -105,9 +105,10 @@ def _num_bytes(tensor: GgufTensor, growth: dict[int, float]) -> float:
 
 
 def _is_packed(tensor: GgufTensor) -> bool:
-    if len(tensor.shape) != 2:
+    if len(tensor.shape) < 2 or tensor.name.endswith(".bias"):  # that of experts has two dimensions
         return False
-    return tensor.kind in BLOCK_TYPES or (prod(tensor.shape) >= _FEWEST and tensor.shape[1] % GROUP_SIZE == 0)
+    matrix = tensor.shape[-2:]  # of experts one after the other
+    return tensor.kind in BLOCK_TYPES or (prod(matrix) >= _FEWEST and matrix[1] % GROUP_SIZE == 0)
 
 
 def _growth(kind: int) -> float:

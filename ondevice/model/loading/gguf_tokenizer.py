@@ -25,6 +25,12 @@ _TEKKEN = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL}*{_SMALL}+|[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL}+{_SMALL}*|\p{{N}}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+# OpenAI's: as Mistral's, with the ending of a contraction, and up to three digits.
+_O200K = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL}*{_SMALL}+{_ENDING}|[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL}+{_SMALL}*{_ENDING}"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
 
@@ -39,13 +45,17 @@ def _by(pattern: str) -> pre_tokenizers.PreTokenizer:
 
 # How text is split before the merges, by llama.cpp's name for it.
 SPLITS = {
-    "smollm": pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    **dict.fromkeys(
+        ("smollm", "refact"),
+        pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        ),
     ),
     "qwen2": _split(r"\p{L}"),
     "qwen35": _split(r"[\p{L}\p{M}]", r"\p{M}"),  # marks belong to the letters before them
     "tekken": _by(_TEKKEN),
-    **dict.fromkeys(("llama-bpe", "lfm2", "smaug-bpe"), _split(r"\p{L}", digits=r"\p{N}{1,3}")),
+    "gpt-4o": _by(_O200K),
+    **dict.fromkeys(("llama-bpe", "lfm2", "smaug-bpe", "dbrx"), _split(r"\p{L}", digits=r"\p{N}{1,3}")),
 }
 # What the vocabulary of these has is one token, whatever is merged; and a file that says nothing wants a begin token.
 _WHOLE = ("llama-bpe", "lfm2", "tekken")

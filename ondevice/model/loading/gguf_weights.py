@@ -21,9 +21,17 @@ from ondevice.model.families.gguf_fields import EMBEDDING, HEAD
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, ROWS_AT_ONCE, dequantize_rows
 from ondevice.model.loading.gguf_file import GgufFile, GgufTensor
 from ondevice.model.loading.progress import Progress
-from ondevice.model.packed_modules import replace_module, set_weights, stored_parts
+from ondevice.model.packed_modules import (
+    EXPERT_WEIGHTS,
+    SeparateExperts,
+    holds_experts,
+    replace_module,
+    set_weights,
+    stored_parts,
+)
 
 LM_HEAD = "lm_head"
+_Tensors = tuple[GgufTensor, ...]  # that have the rows of one parameter, one after the other
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
 
 
@@ -32,33 +40,36 @@ class StoredMatrix:
     """A matrix in a file, (num_rows, num_columns).
 
     Attributes:
-        rows: where each row of the weight is in the file; None: in the same place.
+        tensors: have its rows, one after the other, all of one type.
+        rows: where each row of the weight is among those; None: in the same place.
         inputs: the input that each of its columns is multiplied by; None: its own.
     """
 
     path: Path
-    tensor: GgufTensor
+    tensors: tuple[GgufTensor, ...]
     rows: Tensor | None = None
     inputs: Tensor | None = None
 
     @property
     def kind(self) -> int:
         """The quantisation type, by ggml's number."""
-        return self.tensor.kind
+        return self.tensors[0].kind
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.tensor.shape[0], prod(self.tensor.shape[1:])
+        return sum(tensor.shape[0] for tensor in self.tensors), prod(self.tensors[0].shape[1:])
 
     def raw(self) -> Tensor:
         """(num_rows, bytes of a row) uint8; read, not mapped: what has been packed leaves memory."""
-        raw = _bytes_of(self.path, self.tensor).view(self.shape[0], -1)
+        parts = [_bytes_of(self.path, tensor).view(tensor.shape[0], -1) for tensor in self.tensors]
+        raw = parts[0] if len(parts) == 1 else torch.cat(parts)
         return raw if self.rows is None else raw[self.rows]
 
     def mapped(self) -> Callable[[Tensor], Tensor]:
         """Gives its rows, ids (n,) int64 -> (n, num_columns) float32: only those asked for are read from the file."""
-        size = self.shape[0], self.tensor.num_bytes // self.shape[0]
-        data = np.memmap(self.path, np.uint8, "r", self.tensor.offset, size)
+        (tensor,) = self.tensors
+        size = self.shape[0], tensor.num_bytes // self.shape[0]
+        data = np.memmap(self.path, np.uint8, "r", tensor.offset, size)
         return lambda ids: unpacked(torch.from_numpy(data[ids.numpy()]), self.kind, self.shape[1])
 
     def numbers(self) -> Iterator[Tensor]:
@@ -85,7 +96,7 @@ class DenseStore:
 
     def linear(self, name: str, stored: StoredMatrix, bias: Tensor | None) -> nn.Module:
         tensor, weight = self._embedded or (None, None)
-        if weight is None or tensor is not stored.tensor:
+        if weight is None or tensor is not stored.tensors[0]:
             weight = self._dense(stored)
         linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
         set_weights(linear, {"weight": weight} if bias is None else {"weight": weight, "bias": bias})
@@ -93,7 +104,7 @@ class DenseStore:
 
     def embedding(self, module: nn.Embedding, stored: StoredMatrix) -> nn.Module:
         set_weights(module, {"weight": self._dense(stored)})
-        self._embedded = stored.tensor, module.weight
+        self._embedded = stored.tensors[0], module.weight
         return module
 
     def finish(self, model: Any) -> None:
@@ -117,13 +128,16 @@ def fill(model: Any, path: Path, gguf: GgufFile, as_stored: AsStored, store: Den
     config, names = model.config, names_in(gguf)
     tensors = {tensor.name: tensor for tensor in gguf.tensors if not as_stored.is_unused(config, tensor.name)}
     tensors.setdefault(HEAD, tensors[EMBEDDING])
-    places, missing = list[tuple[str, nn.Module, dict[str, GgufTensor]]](), list[str]()
+    places, missing = list[tuple[str, nn.Module, dict[str, _Tensors]]](), list[str]()
     for name, module in model.named_modules():
-        parts = stored_parts(module)
-        found = {part: tensors.pop(names(f"{name}.{part}"), None) for part in parts}
-        # A product without a bias in the file has none.
-        missing += [f"{name}.{part}" for part, one in found.items() if one is None and not _is_bias(part, parts)]
-        places.append((name, module, {part: one for part, one in found.items() if one is not None}))
+        parts, own = stored_parts(module), dict[str, _Tensors]()
+        for part in parts:
+            found = [tensors.pop(names(one), None) for one in as_stored.names(config, f"{name}.{part}")]
+            if None not in found:
+                own[part] = tuple(filter(None, found))
+            elif not _is_bias(part, parts):  # a product without a bias in the file has none
+                missing.append(f"{name}.{part}")
+        places.append((name, module, own))
     if missing:
         raise ValueError(f"{len(missing)} weights are missing, the first is {missing[0]}")
     if tensors:
@@ -131,7 +145,7 @@ def fill(model: Any, path: Path, gguf: GgufFile, as_stored: AsStored, store: Den
     done, total = 0, sum(tensor.num_bytes for tensor in gguf.tensors)
     for name, module, own in places:
         _place(model, name, module, own, path, as_stored, store)
-        done += sum(tensor.num_bytes for tensor in own.values())
+        done += sum(tensor.num_bytes for some in own.values() for tensor in some)
         report(f"Loading {path.name}", min(done / total, 1.0))
     store.finish(model)
 
@@ -173,19 +187,29 @@ def _place(
     model: Any,
     name: str,
     module: nn.Module,
-    own: dict[str, GgufTensor],
+    own: dict[str, _Tensors],
     path: Path,
     as_stored: AsStored,
     store: DenseStore,
 ) -> None:
     """Put the parameters of one module where it keeps them."""
     shapes = {part: weight.shape for part, weight in stored_parts(module).items()}
-    for part, tensor in own.items():
-        if prod(tensor.shape) != shapes[part].numel():
-            raise ValueError(f"{tensor.name} has the shape {[*tensor.shape]} instead of {[*shapes[part]]}")
-    if "weight" not in own or len(shapes["weight"]) != 2:
-        for part, tensor in own.items():
-            numbers = as_stored.numbers(f"{name}.{part}", numbers_of(path, tensor))
+    for part, tensors in own.items():
+        if sum(prod(tensor.shape) for tensor in tensors) != shapes[part].numel():
+            found = " and ".join(str([*tensor.shape]) for tensor in tensors)
+            raise ValueError(f"{tensors[0].name} has the shape {found} instead of {[*shapes[part]]}")
+        if len({tensor.kind for tensor in tensors}) > 1:
+            raise ValueError(f"{' and '.join(tensor.name for tensor in tensors)} are not of one type")
+    if holds_experts(module):
+        gate_up, down = (
+            _experts(name, part, own, path, as_stored.rows(model.config, f"{name}.{part}"), store)
+            for part in EXPERT_WEIGHTS
+        )
+        replace_module(model, name, SeparateExperts(gate_up, down, module._apply_gate))  # type: ignore[arg-type]
+        return
+    if "weight" not in own or len(shapes["weight"]) != 2 or name.endswith(".router"):
+        for part, tensors in own.items():
+            numbers = as_stored.numbers(f"{name}.{part}", torch.cat([numbers_of(path, tensor) for tensor in tensors]))
             rows = as_stored.rows(model.config, f"{name}.{part}")
             numbers = (numbers if rows is None else numbers[rows]).view(shapes[part])
             set_weights(module, {part: store.parameter(numbers)})
@@ -196,9 +220,23 @@ def _place(
     if isinstance(module, nn.Embedding):
         placed = store.embedding(module, stored)
     else:
-        own_bias = None if bias is None else store.parameter(numbers_of(path, bias))
+        own_bias = None if bias is None else store.parameter(numbers_of(path, bias[0]))
         placed = store.linear(name, stored, own_bias)
     replace_module(model, name, placed)
+
+
+def _experts(
+    name: str, part: str, own: dict[str, _Tensors], path: Path, rows: Tensor | None, store: DenseStore
+) -> list[nn.Module]:
+    """One projection of every expert of a module, each from its own part of the file."""
+    biases, place = own.get(f"{part}_bias", ()), part.removesuffix("_proj")
+    linears = list[nn.Module]()
+    for expert in range(own[part][0].shape[0]):
+        stored = StoredMatrix(path, tuple(tensor.of_first(expert) for tensor in own[part]), rows)
+        bias = torch.cat([numbers_of(path, tensor.of_first(expert)) for tensor in biases]) if biases else None
+        bias = bias if bias is None else store.parameter(bias if rows is None else bias[rows])
+        linears.append(store.linear(f"{name}.{place}.{expert}", stored, bias))
+    return linears
 
 
 def numbers_of(path: Path, tensor: GgufTensor) -> Tensor:

@@ -16,7 +16,7 @@ from ondevice.extras import install
 from ondevice.machine.memory import free_memory_bytes, ran_out
 from ondevice.model.loading._transformers import text_config, transformers
 from ondevice.model.loading.checkpoint import TEXT_NAMES, Checkpoint
-from ondevice.model.loading.packed_checkpoint import load_int4, load_rounded, missing_weights
+from ondevice.model.loading.packed_checkpoint import load_int4, load_rounded, load_unpacked, missing_weights
 from ondevice.model.loading.placement import WeightForm
 
 
@@ -26,6 +26,16 @@ def load_weights(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtyp
     Raises:
         ModelError: it does not fit, does not load, or lacks weights.
     """
+    if checkpoint.is_mxfp4:
+        if quantization != "none":
+            raise ModelError(
+                f"Weights in MXFP4 cannot be rounded to {quantization} there",
+                where=str(checkpoint.folder),
+                fix="Use {engine.quantization} 4bit with {engine.dtype} bfloat16 on a GPU, or a CPU in float32.",
+            )
+        with _loading(checkpoint.folder, device):
+            _require_all(checkpoint, missing_weights(checkpoint))
+            return load_unpacked(checkpoint, device, dtype)
     options = {} if checkpoint.stored_quantization else _quantization_options(quantization, dtype)
     if device.type != "cpu" or quantization != "none":  # else the weights stay in the mapped file
         options["device_map"] = {"": device}
