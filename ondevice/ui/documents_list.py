@@ -43,11 +43,12 @@ def documents_list(visitor: Visitor, members: Sequence[Member], free_bytes: int)
     """
     documents = visitor.documents
     is_together, num_open = visitor.current.is_collection, sum(one.tokens is not None for one in documents)
-    is_shown = len(documents) > 1 or is_together
+    may_gather = num_open > 1 or any(not one.is_away for one in visitor.collections)
+    is_shown = len(documents) > 1 or may_gather
     current = TOGETHER if is_together else visitor.current.id if visitor.current in documents else None
     names = _told_apart([workspace.name for workspace in documents])
     choices = [(f"{name}\n{_state(one)}", one.id) for name, one in zip(names, documents, strict=True)]
-    if num_open > 1 or is_together:
+    if may_gather:
         number = len(visitor.together) if visitor.together else num_open
         choices.append((f"{words.plural(number, 'document')} together\nasked from passages of all", TOGETHER))
     titles = [one.name if isinstance(one, Workspace) else f"{one.title} (library)" for one in members]

@@ -115,7 +115,9 @@ def test_a_saved_document_is_asked_without_being_opened(desk: Desk) -> None:
     assert desk.visitor.current.num_tokens == len(LAMP) + len(BOAT)
     screen_after(desk.actions.ask(desk.id, "Who lit the lamp?", desk.form))
     assert desk.visitor.current.exchanges[0].text
-    assert len(desk.visitor.documents) == 1
+    (alone,) = desk.visitor.documents
+    screen = desk.actions.look_at(desk.id, alone.id)
+    assert [value for _, value in choices(screen, "documents")] == [alone.id, TOGETHER], "there is a way back to both"
 
 
 def test_it_is_closed_as_any_document_and_refused_while_it_answers(desk: Desk) -> None:
