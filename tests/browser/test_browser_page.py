@@ -22,8 +22,7 @@ def test_a_page_at_rest_takes_no_frames(visit: Visit) -> None:
         "const frame = window.requestAnimationFrame; window.frames_taken = 0;"
         "window.requestAnimationFrame = (step) => { window.frames_taken++; return frame(step); };"
     )
-    page.reload()
-    page.wait_for_selector("#od-workbench")
+    visit.reload()
 
     def is_at_rest() -> bool:
         before = page.evaluate("window.frames_taken")
