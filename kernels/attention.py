@@ -5,6 +5,7 @@ ones. Grouped-query heads are folded into the query length, so that keys and val
 """
 
 from functools import cache, lru_cache
+from typing import Required, TypedDict, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,15 @@ _MAX_SCORES = 1 << 24  # scores, or numbers of a mask, that are held at once
 # One query on a CPU: with fewer slots the kernel's call costs more than it saves, and larger blocks save no more. Where
 # helpers run the products, torch's threads would be in their way: they go on spinning.
 _MIN_SLOTS, _MIN_SLOTS_HELPED, _BLOCK_SIZE = 1024, 64, 256
+
+
+class Scoring(TypedDict, total=False):
+    """Arguments of `attention`, and of all that looks at its probabilities, on how scores are made and which count."""
+
+    scale: Required[float]
+    mask: Tensor | None
+    softcap: float | None
+    sinks: Tensor | None
 
 
 def attention(
@@ -63,7 +73,9 @@ def attention(
         folded, mask = _fold(query, keys.shape[1]), _fold_mask(query, keys, mask)
         out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scale)
     else:
-        out = _probabilities(query, keys, mask, scale, softcap, sinks).to(values.dtype) @ values
+        out = (
+            _probabilities(query, keys, scale=scale, mask=mask, softcap=softcap, sinks=sinks).to(values.dtype) @ values
+        )
     return out.reshape(query.shape)
 
 
@@ -84,87 +96,56 @@ def prepare_attention(num_heads: int, num_kv_heads: int, head_dim: int, *, in_bf
 
 
 def observed_attention(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    scale: float,
-    mask: Tensor | None = None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
+    query: Tensor, keys: Tensor, values: Tensor, **scoring: Unpack[Scoring]
 ) -> tuple[Tensor, Tensor]:
     """`attention` and `attention_mass` of the same queries, whose probabilities are computed once.
 
     All of them are held at once: meant for the one query of a decoding step (heavy hitters, arXiv 2306.14048).
     """
-    probabilities = _probabilities(query, keys, mask, scale, softcap, sinks)
+    probabilities = _probabilities(query, keys, **scoring)
     out = probabilities.to(values.dtype) @ values
     return out.reshape(query.shape), probabilities.sum(dim=-2)
 
 
-def attention_mass(
-    query: Tensor,
-    keys: Tensor,
-    *,
-    scale: float,
-    mask: Tensor | None = None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> Tensor:
+def attention_mass(query: Tensor, keys: Tensor, **scoring: Unpack[Scoring]) -> Tensor:
     """Attention that every slot receives from the given queries: eq. 2 of InfiniPot (arXiv 2410.01518).
 
     The probabilities are summed over the queries and over the query heads that share a KV head.
 
     Args:
-        query, keys, scale, mask, softcap, sinks: as for `attention`.
+        query, keys, scoring: as for `attention`.
 
     Returns:
         (batch, num_kv_heads, num_slots), float32; sums to groups * n over the slots, less what sinks take.
     """
-    return _probabilities(query, keys, mask, scale, softcap, sinks).sum(dim=-2)
+    return _probabilities(query, keys, **scoring).sum(dim=-2)
 
 
-def attention_peak(
-    query: Tensor,
-    keys: Tensor,
-    *,
-    scale: float,
-    mask: Tensor | None = None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> Tensor:
+def attention_peak(query: Tensor, keys: Tensor, **scoring: Unpack[Scoring]) -> Tensor:
     """The most attention that any of the given queries pays to each slot: the score of KVzip (arXiv 2505.23416, eq. 2).
 
     The maximum goes over the queries and over the query heads that share a KV head.
 
     Args:
-        query, keys, scale, mask, softcap, sinks: as for `attention`.
+        query, keys, scoring: as for `attention`.
 
     Returns:
         (batch, num_kv_heads, num_slots), float32, between 0 and 1.
     """
-    return _probabilities(query, keys, mask, scale, softcap, sinks).amax(dim=-2)
+    return _probabilities(query, keys, **scoring).amax(dim=-2)
 
 
-def head_maximum(
-    query: Tensor,
-    keys: Tensor,
-    *,
-    scale: float,
-    mask: Tensor | None = None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> Tensor:
+def head_maximum(query: Tensor, keys: Tensor, **scoring: Unpack[Scoring]) -> Tensor:
     """Attention that every slot gets from each query in the head that gives it most: the token importance of
     SpecPrefill (arXiv 2502.02789, section 3.2.2).
 
     Args:
-        query, keys, scale, mask, softcap, sinks: as for `attention`.
+        query, keys, scoring: as for `attention`.
 
     Returns:
         (batch, n, num_slots) float32.
     """
-    probabilities = _probabilities(query, keys, mask, scale, softcap, sinks)
+    probabilities = _probabilities(query, keys, **scoring)
     return probabilities.unflatten(2, (-1, query.shape[2])).amax(dim=(1, 2))
 
 
@@ -278,9 +259,10 @@ def _fold_mask(query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor | Non
 def _probabilities(
     query: Tensor,
     keys: Tensor,
-    mask: Tensor | None,
+    *,
     scale: float,
-    softcap: float | None,
+    mask: Tensor | None = None,
+    softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
     """Softmax of the scores in float32 or wider, (batch, num_kv_heads, groups * n, num_slots)."""

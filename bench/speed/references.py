@@ -34,9 +34,9 @@ def attention_mass_ref(
         own = slice(head // groups, head // groups + 1)
         for i in range(query.shape[2]):
             one = query[:, head : head + 1, i : i + 1].float()
-            mass[:, own] += _probabilities(one, keys[:, own].float(), mask[:, own, i : i + 1], scale, softcap).squeeze(
-                -2
-            )
+            mass[:, own] += _probabilities(
+                one, keys[:, own].float(), mask=mask[:, own, i : i + 1], scale=scale, softcap=softcap
+            ).squeeze(-2)
     return mass
 
 
@@ -61,7 +61,7 @@ def attention_sharpness_ref(query: Tensor, keys: Tensor, *, scale: float, softca
         own = slice(head // groups, head // groups + 1)
         for i in range(query.shape[2]):
             one = query[:, head : head + 1, i : i + 1].float()
-            sharpness += _probabilities(one, keys[:, own].float(), None, scale, softcap)[:, 0, 0] ** 2
+            sharpness += _probabilities(one, keys[:, own].float(), scale=scale, softcap=softcap)[:, 0, 0] ** 2
     return sharpness
 
 
@@ -161,7 +161,7 @@ def attention_ref(
     """Reference for `attention`: float32, keys and values repeated for every query head, one full mask."""
     groups, mask = query.shape[1] // keys.shape[1], _whole_mask(query, keys, mask)
     keys, values, mask = (each.float().repeat_interleave(groups, 1) for each in (keys, values, mask))
-    return (_probabilities(query.float(), keys, mask, scale, softcap) @ values).to(query.dtype)
+    return (_probabilities(query.float(), keys, mask=mask, scale=scale, softcap=softcap) @ values).to(query.dtype)
 
 
 def coded_attention_ref(

@@ -77,13 +77,12 @@ def _attention(context: Context, layer: int, queries: Tensor, keys: Tensor, size
         sizes: (num_keys,) tokens that each key stands for.
     """
     num_heads, parts, per_layer = queries.shape[1], context.decoder.parts, context.pot.shape.pot_layers_per_layer
-    sinks = parts.layers[layer // per_layer].sinks_of(layer % per_layer, per_layer)
+    sinks = parts.layers[layer // per_layer].sinks_of(layer, per_layer)
     mass = torch.zeros(keys.shape[1:3], device=keys.device)
     for some in queries.to(keys.device).float().split(max(_MAX_SCORES // (num_heads * keys.shape[2]), 1), 2):
         mask = sizes.log().expand(1, 1, some.shape[2], -1)
-        mass += attention_mass(some, keys, scale=parts.scale, mask=mask, softcap=parts.attention_softcap, sinks=sinks)[
-            0
-        ]
+        paid = attention_mass(some, keys, scale=parts.scale, mask=mask, softcap=parts.attention_softcap, sinks=sinks)
+        mass += paid[0]
     return mass * keys.shape[1] / (num_heads * queries.shape[2])
 
 

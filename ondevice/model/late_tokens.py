@@ -84,5 +84,5 @@ def _attend_late(
         mask=additive_mask(visible, decoder.dtype),
         scale=parts.scale,
         softcap=parts.attention_softcap,
-        sinks=layer.sinks_of(number % pot.shape.pot_layers_per_layer, pot.shape.pot_layers_per_layer),
+        sinks=layer.sinks_of(number, pot.shape.pot_layers_per_layer),
     )

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
 
 import torch
 from torch import Tensor
 
-from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, observed_attention
+from ondevice.kernels.attention import (
+    Scoring,
+    additive_mask,
+    attention,
+    attention_mass,
+    attention_peak,
+    observed_attention,
+)
 from ondevice.kernels.projection import rounds_activations
 from ondevice.kernels.rope import rotate, rotate_with_half_
 from ondevice.model.families.parts import AttentionLayer, Layer, ModelParts, SharingLayer, has_slots
@@ -19,15 +25,6 @@ from ondevice.model.rotary import Angles, Rotary
 from ondevice.model.stateful import Window, mix
 from ondevice.pot.host.hidden_tier import DroppedStates
 from ondevice.pot.memory_pot import MemoryPot
-
-
-class AttentionOptions(TypedDict):
-    """Keyword arguments of all functions of `kernels.attention`."""
-
-    mask: Tensor | None
-    scale: float
-    softcap: float | None
-    sinks: Tensor | None
 
 
 class Run:
@@ -182,7 +179,7 @@ class Run:
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of the new tokens to one layer of the pot, and the attention mass, or peak, of those observed."""
         own, num_observed, pot = self._parts.layers[number], self._options.num_observed, self._pot
-        mask, sinks = self._mask(own, layer), own.sinks_of(layer % self._per_layer, self._per_layer)
+        mask, sinks = self._mask(own, layer), own.sinks_of(layer, self._per_layer)
         is_plain = query.shape[2] == 1 and num_observed == 0 and mask is None and own.softcap is None and sinks is None
         attend = self._options.attention if is_plain else None
         if isinstance(pot, MemoryPot) and not pot.rotated:
@@ -191,7 +188,7 @@ class Run:
             keys, values = self._wide(number, layer, keys, values, pot)
         if attend is not None:
             return attend.attend(layer, query, keys, values, own.scale), None
-        options: AttentionOptions = {"mask": mask, "scale": own.scale, "softcap": own.softcap, "sinks": sinks}
+        options: Scoring = {"mask": mask, "scale": own.scale, "softcap": own.softcap, "sinks": sinks}
         if query.shape[2] == num_observed == 1 and not self._options.observes_peak:
             return observed_attention(query, keys, values, **options)
         # Where products with the weights round what they multiply, attention may do so, too.

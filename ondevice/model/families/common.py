@@ -30,6 +30,24 @@ def llama_halves(layer: Any, config: Any, *, is_centred: bool = False) -> dict[s
     }
 
 
+def short_convolution(inputs: Tensor, taps: Tensor, bias: Tensor | None) -> Tensor:
+    """The last inputs of each token, times their taps: torch's convolution takes far longer for one token.
+
+    Args:
+        inputs: (batch, num_taps + n, channels), those before the tokens first.
+        taps: (num_taps, channels), the oldest input first.
+
+    Returns:
+        (batch, n, channels).
+    """
+    num_taps = taps.shape[0]
+    num_tokens = inputs.shape[1] - num_taps
+    mixed = taps[0] * inputs[:, 1 : num_tokens + 1]
+    for back in range(1, num_taps):
+        mixed.addcmul_(taps[back], inputs[:, back + 1 : back + 1 + num_tokens])
+    return mixed if bias is None else mixed.add_(bias)
+
+
 def attention(attn: Any, config: Any, turn: Any, *, is_centred: bool = False) -> dict[str, Any]:
     """Attention with separate projections, and norms of queries and keys where it has them."""
     return {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ondevice.model.families.fusing import linear_of
-from ondevice.model.families.parts import Experts, Linear, Op
+from ondevice.model.families.parts import Experts, Linear
+from ondevice.model.mixture import Op
 from ondevice.model.packed_modules import EXPERT_WEIGHTS, SeparateExperts
 
 

@@ -15,7 +15,8 @@ from ondevice.kernels.int4 import Int4Weight, joined_int4
 from ondevice.kernels.norm import RMSNorm
 from ondevice.kernels.packed import TILE_ROWS, PackedWeight, joined
 from ondevice.machine.process import forget_mapped
-from ondevice.model.families.parts import Linear, Op
+from ondevice.model.families.parts import Linear
+from ondevice.model.mixture import Op
 from ondevice.model.packed_modules import PackedLinear
 
 

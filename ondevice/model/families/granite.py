@@ -13,11 +13,12 @@ from torch import Tensor
 from ondevice.errors import ModelError
 from ondevice.kernels.gated import gated
 from ondevice.kernels.state_space import state_space
-from ondevice.model.families.common import NoTurn, activation_of, attention, head_dim_of
+from ondevice.model.families.common import NoTurn, activation_of, attention, head_dim_of, short_convolution
 from ondevice.model.families.experts import experts_of
 from ondevice.model.families.fusing import linear_of, norm_of
 from ondevice.model.families.llama import llama_layers
-from ondevice.model.families.parts import AttentionLayer, Layer, Mix, Op, RecurrentLayer
+from ondevice.model.families.parts import AttentionLayer, Layer, Mix, RecurrentLayer
+from ondevice.model.mixture import Op
 
 
 def granite_layers(model: Any) -> list[Layer]:
@@ -87,13 +88,8 @@ def _mixer(mamba: Any) -> Mix:
 
     def mix(hidden: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         gate, mixed, steps = into(hidden).split((inner, mamba.conv_dim, mamba.num_heads), dim=-1)
-        inputs, num_tokens = torch.cat((state[0].transpose(1, 2), mixed), dim=1), hidden.shape[1]
-        # The last `size` inputs of each token, times their taps, as in LFM2.
-        mixed = taps[0] * inputs[:, 1 : num_tokens + 1]
-        for back in range(1, size):
-            mixed.addcmul_(taps[back], inputs[:, back + 1 : back + 1 + num_tokens])
-        mixed = F.silu(mixed if bias is None else mixed.add_(bias)).float()
-        x, keys, queries = mixed.split(widths, dim=-1)
+        inputs = torch.cat((state[0].transpose(1, 2), mixed), dim=1)
+        x, keys, queries = F.silu(short_convolution(inputs, taps, bias)).float().split(widths, dim=-1)
         x = x.unflatten(-1, (mamba.num_heads, mamba.head_dim))
         keys, queries = (part.unflatten(-1, (num_groups, -1)) for part in (keys, queries))
         steps = F.softplus((steps + mamba.dt_bias).float()).clamp(*limits)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ondevice.model.families.common import attention, heads, window_of
+from ondevice.model.families.common import attention, heads, short_convolution, window_of
 from ondevice.model.families.fusing import fuse, linear_of, norm_of
 from ondevice.model.families.parts import AttentionLayer, Layer, RecurrentLayer, WindowLayer
 
@@ -76,14 +76,7 @@ def _conv_layer(layer: Any, config: Any, halves: dict[str, Any]) -> RecurrentLay
     def mix(hidden: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         before, after, x = into(hidden).chunk(3, dim=-1)
         inputs = torch.cat((state[0].transpose(1, 2), before * x), dim=1)
-        num_tokens = hidden.shape[1]
-        # The last `size` inputs of each token, times their taps: torch's convolution takes far longer for one token.
-        mixed = taps[0] * inputs[:, 1 : num_tokens + 1]
-        for back in range(1, size):
-            mixed.addcmul_(taps[back], inputs[:, back + 1 : back + 1 + num_tokens])
-        if bias is not None:
-            mixed += bias
-        return out(mixed.mul_(after)), [inputs[:, -size:].transpose(1, 2)]
+        return out(short_convolution(inputs, taps, bias).mul_(after)), [inputs[:, -size:].transpose(1, 2)]
 
     return RecurrentLayer(**halves, mix=mix, sizes={"conv": (None, (config.hidden_size, size))})
 

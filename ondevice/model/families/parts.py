@@ -18,9 +18,8 @@ from ondevice.kernels.int4 import Int4Weight
 from ondevice.kernels.norm import RMSNorm
 from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import project
-from ondevice.model.mixture import mixture
+from ondevice.model.mixture import Op, mixture
 
-Op = Callable[[Tensor], Tensor]
 # The parts of a state by name: type (None: the model's) and size for each text.
 Sizes = Mapping[str, tuple[torch.dtype | None, tuple[int, ...]]]
 Mix = Callable[[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]
@@ -154,9 +153,9 @@ class AttentionLayer(Layer):
     softcap: float | None = None
     sinks: Tensor | None = None
 
-    def sinks_of(self, part: int, num_parts: int) -> Tensor | None:
-        """The sinks of one of so many equal parts of its heads."""
-        return None if self.sinks is None else self.sinks.chunk(num_parts)[part]
+    def sinks_of(self, pot_layer: int, per_layer: int) -> Tensor | None:
+        """The sinks of the heads in a layer of the pot, of which each layer of the model has as many."""
+        return None if self.sinks is None else self.sinks.chunk(per_layer)[pot_layer % per_layer]
 
     @property
     def num_plain(self) -> float:

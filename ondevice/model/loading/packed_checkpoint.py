@@ -75,16 +75,19 @@ def load_int4(checkpoint: Checkpoint, device: torch.device, on_fraction: Callabl
     Raises:
         KeyError, ValueError, OSError: transformers cannot use the configuration, or the weights are not of its shape.
     """
+
+    def packed(weight: Tensor, bias: Tensor | None) -> PackedLinear:
+        return PackedLinear(quantize_int4(weight), bias)
+
     model, is_tied = folder_outline(checkpoint), f"{HEAD}.weight" not in checkpoint.shapes
     for name, module, stored in modules_with_weights(model, checkpoint, on_fraction):
         if name == HEAD and is_tied:
             continue
         own = {part: weight.to(device, _INT4_DTYPE) for part, weight in stored.items()}
         if holds_experts(module) and all(has_groups(own[part].shape) for part in EXPERT_WEIGHTS):
-            linear = lambda weight, bias: PackedLinear(quantize_int4(weight), bias)  # noqa: E731
-            replace_module(model, name, separate_experts(module, own, linear))
+            replace_module(model, name, separate_experts(module, own, packed))
         elif type(module) is nn.Linear and name != HEAD and suits_int4(module.out_features, module.in_features):
-            replace_module(model, name, PackedLinear(quantize_int4(own["weight"]), own.get("bias")))
+            replace_module(model, name, packed(own["weight"], own.get("bias")))
         else:
             set_weights(module, own)
     if is_tied:
