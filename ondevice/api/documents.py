@@ -147,7 +147,7 @@ class Documents:
     def _create(self) -> Visitor:
         own_id, keeping = self._own_id(), self._jobs.keeping
         visitor = self._jobs.registry.create(own_id, is_kept=bool(own_id))
-        visitor.expect((kept.id, kept.name, bool(kept.members)) for kept in keeping.of(visitor.id))
+        visitor.expect(keeping.away(visitor.id))
         self._visitor_id = visitor.id
         return visitor
 

@@ -156,14 +156,10 @@ class Keeping:
     def note(self, workspace: Workspace) -> None:
         """Keep how the conversations stand now; the pot, where there is one, is as it was."""
         going, session = self._going.get(workspace.id), workspace.session
-        if session is None:
-            return
-        if workspace.is_collection and workspace.owner and self.is_on:
-            with suppress(OSError, PotError), self._alone():
-                self._write_record(workspace, session, is_resumable=False)
-        elif going is not None and self.has(workspace):
-            with suppress(OSError, PotError), self._alone(workspace.id):
-                self._write_record(workspace, session, is_resumable=going.is_resumable)
+        has_no_pot = workspace.is_collection and bool(workspace.owner) and self.is_on
+        if session is not None and (has_no_pot or self.has(workspace)):
+            with suppress(OSError, PotError), self._alone("" if has_no_pot else workspace.id):
+                self._write_record(workspace, session, is_resumable=going is not None and going.is_resumable)
 
     def forget(self, workspace: Workspace) -> None:
         """Delete what is kept of a workspace."""
@@ -242,6 +238,13 @@ class Keeping:
         owner = owner_of(visitor_id)
         found = [kept for kept in map(self._find, self._ids()) if kept is not None and kept.owner == owner]
         return sorted(filter(self._has_pot, found), key=lambda kept: kept.kept)
+
+    def away(self, visitor_id: object) -> list[Workspace]:
+        """Workspaces for what is kept of this visitor and waits to be taken up, the oldest first."""
+        return [
+            Workspace(kept.id, kept.owner, is_away=True, is_collection=bool(kept.members), opening_name=kept.name)
+            for kept in self.of(visitor_id)
+        ]
 
     def find(self, workspace: Workspace, loaded: LoadedModel) -> Kept:
         """The kept record of a workspace, for the model that is loaded; that of a collection for any.

@@ -20,7 +20,7 @@ from ondevice.model.loading.catalogue import CATALOGUE, CatalogueModel, find
 from ondevice.model.loading.load import outline_model
 from ondevice.serving.failure import problem_text
 from ondevice.serving.jobs import Jobs
-from ondevice.serving.together import regather, retell
+from ondevice.serving.together import regather
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Workspace
 
@@ -203,7 +203,7 @@ class Models:
             if engine.has_model:
                 regather(self._jobs, visitor)
                 for collection in visitor.collections:
-                    retell(collection)
+                    collection.retell()
 
 
 def _named(name: object) -> CatalogueModel:
@@ -223,5 +223,4 @@ def _tokenize(workspace: Workspace, encode: Callable[..., Any]) -> None:
     file, workspace.page_file = workspace.page_file, None  # it is the same document, whose pages can still be shown
     workspace.accept(tokens)
     workspace.page_file = file
-    for conversation in workspace.conversations:
-        conversation.retell(tokens)
+    workspace.retell()

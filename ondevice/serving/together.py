@@ -101,7 +101,12 @@ def regather(jobs: Jobs, visitor: Visitor) -> None:
         try:
             gather(jobs, visitor)
         except OndeviceError:
-            jobs.close(visitor, workspace)
+            # Kept conversations go with the last of the documents alone: what cannot be had now may be there again.
+            known = {one.id for one in visitor.documents} | {one.id for one in jobs.library.entries()}
+            if known.isdisjoint(visitor.together):
+                jobs.close(visitor, workspace)
+            else:
+                visitor.close(workspace)
 
 
 def take_up(jobs: Jobs, visitor: Visitor, workspace: Workspace) -> None:
@@ -118,17 +123,10 @@ def take_up(jobs: Jobs, visitor: Visitor, workspace: Workspace) -> None:
         visitor.together, visitor.seen_together = list(kept.members), {one.id for one in visitor.documents}
         _lay(jobs, visitor, workspace, [there[one] for one in kept.members if one in there])
         workspace.is_away = False
-        retell(workspace)
+        workspace.retell()
     except OndeviceError:
         pass
     finally:
         workspace.release()
     if workspace.is_away:
         visitor.close(workspace)
-
-
-def retell(workspace: Workspace) -> None:
-    """Lead the sources of its conversations to the tokens of the model that is loaded."""
-    if (tokens := workspace.tokens) is not None:
-        for conversation in workspace.conversations:
-            conversation.retell(tokens)

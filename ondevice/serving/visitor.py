@@ -92,15 +92,10 @@ class Visitor:
             workspace.opening_name = name
             return workspace
 
-    def expect(self, kept: Iterable[tuple[str, str, bool]]) -> None:
-        """Workspaces for what is kept on disk and waits to be taken up: ids, names, and whether it is a collection."""
+    def expect(self, away: Iterable[Workspace]) -> None:
+        """Take those that wait on disk to be taken up, but for what it has already."""
         with self._changing:
-            for workspace_id, name, is_collection in kept:
-                if self.find(workspace_id) is None:
-                    one = Workspace(
-                        workspace_id, self.owner, is_away=True, is_collection=is_collection, opening_name=name
-                    )
-                    self.workspaces.append(one)
+            self.workspaces += [one for one in away if self.find(one.id) is None]
             if self.current.is_unused and self.documents:
                 self.workspaces.remove(self.current)
                 self.current = self.documents[-1]

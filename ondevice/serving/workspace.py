@@ -316,6 +316,12 @@ class Workspace:
         self.forget()
         self.tokens, self.view = tokens, TokenView(tokens)
 
+    def retell(self) -> None:
+        """Lead the sources of its conversations to its tokens, which are another model's now."""
+        if self.tokens is not None:
+            for conversation in self.conversations:
+                conversation.retell(self.tokens)
+
     def drop_pot(self) -> None:
         """Free the pot."""
         self.session, self.telemetry, self.forecast = None, Telemetry(), None

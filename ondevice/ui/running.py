@@ -74,11 +74,11 @@ class Runner:
 
     def returning(self, visitor_id: object) -> Visitor:
         """The visitor of this id, with what was kept of its documents; a new one where nothing is known of it."""
-        visitor, kept = self.jobs.registry.find(visitor_id), self.jobs.keeping.of(visitor_id)
+        visitor, away = self.jobs.registry.find(visitor_id), self.jobs.keeping.away(visitor_id)
         if visitor is None:
-            known = str(visitor_id) if kept else ""
+            known = str(visitor_id) if away else ""
             visitor = self.jobs.registry.create(known, is_kept=self.jobs.keeping.is_on)
-        visitor.expect((one.id, one.name, bool(one.members)) for one in kept)
+        visitor.expect(away)
         return visitor
 
     def on_shown(self, visitor_id: object, shown: object, *, is_open: bool = False) -> tuple[Visitor, Workspace]:

@@ -251,3 +251,23 @@ def test_a_collection_whose_documents_are_not_there_is_not_shown_and_waits_on_di
     take_up(app.jobs, visitor, back)
     assert not visitor.collections
     assert any(path.stem == back.id for path in app.files())
+
+
+def test_a_collection_that_cannot_be_had_now_leaves_its_conversations_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App(tmp_path)
+    visitor = app.visitor()
+    for name in ("lamp.txt", "boat.txt"):
+        app.read(app.opened(visitor, name=name))
+    workspace = gather(app.jobs, visitor)
+    app.ask(workspace)
+    app.jobs.close(visitor, visitor.documents[0])
+
+    def failing(*_: object) -> None:
+        raise PotError("It cannot be had now")
+
+    monkeypatch.setattr("ondevice.serving.together.collect", failing)
+    regather(app.jobs, visitor)
+    assert not visitor.collections
+    assert any(path.stem == workspace.id for path in app.files())

@@ -60,7 +60,7 @@ class App:
 
     def visitor(self, visitor_id: str = "") -> Visitor:
         visitor = self.registry.create(visitor_id, is_kept=True)
-        visitor.expect((kept.id, kept.name, bool(kept.members)) for kept in self.keeping.of(visitor.id))
+        visitor.expect(self.keeping.away(visitor.id))
         return visitor
 
     def opened(self, visitor: Visitor, text: str = LONG, name: str = "lamp.txt") -> Workspace:
