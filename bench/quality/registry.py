@@ -217,7 +217,7 @@ EVALUATIONS = (
     Entry(
         "scan",
         "ondevice_bench.quality.run_scan",
-        "List and count things scattered over a text: a scan of it, the same question to a pot, and to a full cache.",
+        "List and count things over a text: by a scan, by asking, by a search, with a full cache.",
         (
             replace(_TEXT, help="The text among whose sentences the things are scattered."),
             Option("lengths", INTS, "Tokens of a document.", "4096,8192"),

@@ -1,6 +1,7 @@
-"""Lists scattered over a text: a scan of all of it, beside the same question to a pot and to a full cache.
+"""Lists scattered over a text: a scan of all of it, beside the same question to the product, search and a full cache.
 
-Each document is read once by pot and cache, and asked to list and to count; a scan looks at it once for each question.
+Each document is asked to list and to count. It is read once by pot and cache; a scan looks at all of it for each
+question, a search at its best passages.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
 from ondevice.events import Event
 from ondevice.scan.scan import ChunkScanned, Scan
-from ondevice_bench.quality.contenders import CONTENDERS, budget_of, fits_whole, text_document
+from ondevice.session.session import Session
+from ondevice_bench.quality.contenders import (
+    CONTENDERS,
+    Retriever,
+    budget_of,
+    fits_whole,
+    room_for_text,
+    text_document,
+)
 from ondevice_bench.quality.contest import write_answer
 from ondevice_bench.quality.measurement import Measurement, Note, Setup
 from ondevice_bench.quality.ruler_tasks import read_sources
@@ -27,8 +36,7 @@ from ondevice_bench.quality.scan_tasks import KINDS, count_error, count_of, item
 from ondevice_bench.quality.trials import Trial, earlier_rows, is_done, rows_of, written_down
 from ondevice_bench.results.result import Row
 
-SCAN, ASK, FULL = "scan", "pot+tier", "full"
-_NAMES = {SCAN: "scan", ASK: "ask", FULL: "full"}
+SCAN, ASK, SEARCH, FULL = NAMES = "scan", "default", "bm25", "full"
 _NEW_TOKENS = 200
 _RECALL, _PRECISION, _COUNT = "recall", "precision", "count error"
 
@@ -37,7 +45,7 @@ def summary(rows: Sequence[Row]) -> dict[str, float]:
     """Means of each contender over all documents, and at each length; `scan_recall` is the first of them."""
     lengths = sorted({int(one.case["length"]) for one in rows})
     found: dict[str, float] = {}
-    for length, (contender, name), metric in product((None, *lengths), _NAMES.items(), (_RECALL, _PRECISION, _COUNT)):
+    for length, contender, metric in product((None, *lengths), NAMES, (_RECALL, _PRECISION, _COUNT)):
         values = [
             one.p50
             for one in rows
@@ -45,7 +53,7 @@ def summary(rows: Sequence[Row]) -> dict[str, float]:
         ]
         at = "" if length is None else f"_{length}"
         if values and (length is None or len(lengths) > 1):
-            found[f"{name}_{metric.replace(' ', '_')}{at}"] = float(np.mean(values))
+            found[f"{contender}_{metric.replace(' ', '_')}{at}"] = float(np.mean(values))
     return found
 
 
@@ -65,7 +73,7 @@ def run_scan(
         rng = random.Random(f"{engine.config.seed} scan {length} {number}")
         sample = make_list(kind, rng, sentences, length, count)
         trial = Trial("", name, str(number), length, 0, 0, {}, "", sample.references, 0, 0.0, 0.0)
-        for contender in _NAMES:
+        for contender in NAMES:
             if is_done(rows, contender, _case(replace(trial, question=1))):  # the last of its two
                 continue
             items = _sit(setup, contender, sample, (kind.lists, kind.counts), trial)
@@ -108,10 +116,20 @@ def _sit(
         if not fits_whole(setup.engine, config, trial.num_tokens):
             yield Note(f"{trial.num_tokens:,} tokens do not fit into the model's window, or into memory.")
             return
-    began, session = time.perf_counter(), setup.engine.session(config)
-    yield from session.read(document)
-    seconds = time.perf_counter() - began
+    retriever: Retriever | None = None
+    if contender == SEARCH:
+        retriever = Retriever(SEARCH, sample.context, setup.engine.loaded.tokenizer.encode, setup.report)
+    session: Session | None = None
+    seconds = 0.0
     for number, question in enumerate(questions):
+        began = time.perf_counter()
+        if session is None or retriever is not None:
+            if retriever is not None:
+                found = retriever.find(question, room_for_text(setup.engine, config))
+                document, session = text_document("lists.txt", (found,)), None
+            session = setup.engine.session(config)
+            yield from session.read(document)
+            seconds = time.perf_counter() - began
         began = time.perf_counter()
         answer = yield from write_answer(session.ask(question))
         yield replace(

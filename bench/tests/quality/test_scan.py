@@ -1,4 +1,4 @@
-"""Lists over a text: they hold what they say, and scan, pot and full cache are asked for them, once for each case."""
+"""Lists over a text: they hold what they say, and all contenders are asked for them, once for each case."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_all_are_asked_and_go_on_where_they_were_stopped() -> None:
     cases = [
         (name, task, question)
         for task in ("codes", "names")
-        for name in ("scan", "pot+tier", "full")
+        for name in ("scan", "default", "bm25", "full")
         for question in (0, 1)
     ]
     assert [(one.contender, one.task, one.question) for one in trials] == cases
@@ -87,9 +87,9 @@ def test_the_summary_has_means_over_all_and_of_each_length() -> None:
         return row(name, {"length": length, "task": "codes", "trial": "0/0"}, "recall", "share", [score])
 
     assert summary([scored("scan", 10, 1.0)]) == {"scan_recall": 1.0}
-    assert summary([scored("scan", 10, 1.0), scored("scan", 20, 0.5), scored("pot+tier", 20, 0.25)]) == {
-        "scan_recall": 0.75, "ask_recall": 0.25,
-        "scan_recall_10": 1.0, "scan_recall_20": 0.5, "ask_recall_20": 0.25,
+    assert summary([scored("scan", 10, 1.0), scored("scan", 20, 0.5), scored("default", 20, 0.25)]) == {
+        "scan_recall": 0.75, "default_recall": 0.25,
+        "scan_recall_10": 1.0, "scan_recall_20": 0.5, "default_recall_20": 0.25,
     }  # fmt: skip
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import typer
 from typer.testing import CliRunner
 
 from ondevice.cli import app
@@ -265,6 +267,20 @@ def test_the_tables_of_this_project_are_what_its_results_say() -> None:
     assert set(written) == set(made)
     # Of the curves only that they are there: matplotlib may draw them otherwise on another machine.
     assert [name for name in made if name.endswith(".md") and made[name] != written[name]] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "bench" / "results").glob("*.json")), ids=lambda path: path.stem)
+def test_what_made_a_file_is_still_a_command(path: Path) -> None:
+    program, *arguments = shlex.split(read_result(path).command)
+    if program == "make":
+        assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        return
+    command = typer.main.get_command(app)
+    context = typer.Context(command)
+    while hasattr(command, "get_command"):
+        command = command.get_command(context, arguments.pop(0))
+        context = typer.Context(command, parent=context)
+    command.make_context(program, arguments, parent=context)
 
 
 @pytest.mark.parametrize(
