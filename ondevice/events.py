@@ -267,7 +267,7 @@ class BlocksRead:
         return int(self.read.sum()) / held if held else 1.0
 
 
-WITHOUT_MODEL = ("outline", "quoted")  # stop reasons of answers that no model gave
+WITHOUT_MODEL = ("outline", "quoted", "compared")  # stop reasons of answers that no model gave
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +332,8 @@ class AnswerFinished:
 
     `stop_reason` is `end` (the model ended it), `length`, `loop` (it repeated itself), `not_found` (the document seems
     to have no answer), `outline` (its headings gave it, and no model was asked), `quoted` (so did its own
-    sentences), `cancelled`, or in the app `turn`: it was long, and others wait for the model.
+    sentences), `compared` (so did those in which two documents differ), `cancelled`, or in the app `turn`: it was long,
+    and others wait for the model.
     `stage_seconds` add up to the time from the question to the end of the answer: reading the question up to the first
     token, searching the text, looking for tokens that it needs, bringing them back (reading passages again as text, or
     question and answer again over what came back),

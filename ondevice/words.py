@@ -19,6 +19,7 @@ _REASONS = {
     "loop": "The model began to repeat itself, and was stopped. ",
     "outline": "From the headings of the document, without the model. ",
     "quoted": "From a search of all sentences of the document, without the model. ",
+    "compared": "From a comparison of all sentences of both documents, without the model. ",
     "not_found": "Neither the words of the question nor the model find an answer in it. ",
 }
 _FEW_PAGES = 6
@@ -294,6 +295,8 @@ def evidence(stop_reason: object, note: str, num_passages: int) -> str:
     if stop_reason == "quoted":
         found, none = "found by their words, without the model", "All sentences were searched; none has these words."
         return f"Sentences of the document, {found}." if num_passages else none
+    if stop_reason == "compared":
+        return "All sentences of both documents were compared, without the model."
     if not num_passages:
         return "No passage stands out for this answer."
     part = f" ({note})" if note else ""

@@ -124,6 +124,8 @@ def test_the_account_tells_of_every_method() -> None:
         ({"stop_reason": "outline"}, "From the headings of the document, without the model. 2.0 s"),
         ({"stop_reason": "quoted"},
          "From a search of all sentences of the document, without the model. 2.0 s"),
+        ({"stop_reason": "compared"},
+         "From a comparison of all sentences of both documents, without the model. 2.0 s"),
         ({"ledger": Ledger(tokens_total=9, tokens_read=9, tokens_kept=9)}, "All of the document was used. 2.0 s"),
         ({"ledger": Ledger(tokens_total=9, tokens_read=9, tokens_kept=9),
           "recalled": TokensRecalled(np.array([[0, 2], [5, 6]], np.int32), (4,), 12, is_text=True)},

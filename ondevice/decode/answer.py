@@ -80,7 +80,7 @@ def answer(
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An answer that no model has to give; `stop_reason` says where it is from: `outline` or `quoted`."""
+    """An answer that no model has to give; `stop_reason` says where it is from, one of `WITHOUT_MODEL`."""
 
     text: str
     stop_reason: str

@@ -194,6 +194,11 @@ class DocumentTokens:
         """The page at `index` (0-based) as people name it: `page 3`."""
         return self.places[index] if self.places else f"{self.document.unit} {self.page_number(index)}"
 
+    def members(self) -> list[tuple[str, int, int]]:
+        """The documents of a collection: the name of each, and its tokens [start, stop)."""
+        bounds = pairwise([*self.firsts, self.num_tokens])
+        return [(self.places[self.page_index(start)].rpartition(", ")[0], start, stop) for start, stop in bounds]
+
     def heading(self, index: int) -> str:
         """The same at the beginning of a line: `Page 3`, and of a collection the name of a file as it is."""
         place = self.place(index)

@@ -135,10 +135,10 @@ def terms(text: str) -> Iterator[str]:
             yield word
 
 
-def num_own(question: str) -> int:
+def own_terms(question: str) -> list[str]:
     """Words of a question that say what it is about: none that ask, and none that hold a sentence together."""
     usual = (_ASKS, *(words for words, _ in _LANGUAGES))
-    return sum(not any(words.fullmatch(term) for words in usual) for term in terms(question))
+    return [term for term in terms(question) if not any(words.fullmatch(term) for words in usual)]
 
 
 def names_beside(question: str, passage: str, index: BM25) -> str:

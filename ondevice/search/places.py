@@ -14,6 +14,7 @@ from ondevice.search.outline import numbers_named
 from ondevice.search.sentences import sentences
 
 NUMBERED = ("page", "slide", "sheet")  # units whose numbers are the document's own
+_SHORT_NAME = 3  # letters of a name that may mean something else without its ending
 END_CHARS = 800  # of the text, where a question is about its beginning or end
 _PAGE = rf"(?:{'|'.join(NUMBERED)}|seite|folie|página|pagina)s?"
 _NUMBERS = re.compile(
@@ -142,6 +143,19 @@ def end_named(question: str, text: str) -> tuple[int, int]:
 def asks_which_page(question: str) -> bool:
     """True if the answer is the number of a page, which has to stand beside its text then."""
     return _WHICH_PAGE.search(question) is not None
+
+
+def documents_named(question: str, names: Sequence[str]) -> list[int]:
+    """Indices of the documents whose names, or these without an ending, a question says."""
+    said = f" {_as_said(question)} "
+    stems = [(name, name.rpartition(" ")[0]) for name in map(_as_said, names)]
+    is_named = [f" {name} " in said or (len(stem) > _SHORT_NAME and f" {stem} " in said) for name, stem in stems]
+    return [index for index, is_it in enumerate(is_named) if is_it]
+
+
+def _as_said(text: str) -> str:
+    """The words of a text, as people say the name of a file."""
+    return " ".join(re.findall(r"[^\W_]+", text.casefold()))
 
 
 def told(question: str, texts: Sequence[str], name: str, unit: str, numbers: Sequence[int]) -> str:

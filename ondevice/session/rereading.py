@@ -6,7 +6,6 @@ changes. A small reader does better with a few passages before its eyes than wit
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -21,13 +20,20 @@ from ondevice.pot.shape import PROMPT
 from ondevice.search.bm25 import BM25, names_beside
 from ondevice.search.outline import heading_at, sections_called
 from ondevice.search.passages import Bounds, Passages, with_another
-from ondevice.search.places import NUMBERED, asks_for_list, asks_for_whole, end_named, pages_named, sections_named
+from ondevice.search.places import (
+    NUMBERED,
+    asks_for_list,
+    asks_for_whole,
+    documents_named,
+    end_named,
+    pages_named,
+    sections_named,
+)
 from ondevice.search.tables import Row, begins_with_row, rows_named
 from ondevice.session.plan import Plan
 
 Weights = npt.NDArray[np.float64]
 
-_NAME = r"[^\W_]+"
 _BETWEEN = "\n\n"  # two passages that are no neighbours
 _TITLE_CHARS = 100  # of a heading before a passage
 _FOR_TABLES = 24  # best passages whose pages may have a table with the answer
@@ -111,7 +117,8 @@ class Rereading:
         if place:  # the first ones where none fits
             scores = np.where(self._are_in(place), scores + np.linspace(2e-9, 1e-9, scores.size), -np.inf)
         if self._tokens.places and scores.any():  # no document without a word of it, or beside those that it names
-            named = self._documents_named(question)
+            members = self._tokens.members()
+            named = [members[at][1:] for at in documents_named(question, [name for name, *_ in members])]
             scores = np.where((scores > 0) & (self._are_in(named) if named else True), scores, -np.inf)
         given: Bounds = ()
         if sections and _size(sections) <= max_tokens:
@@ -133,21 +140,11 @@ class Rereading:
         """True for each passage that has a token of a place."""
         return np.array([any(start < b and stop > a for a, b in place) for start, stop in self._passages.bounds])
 
-    def _documents_named(self, question: str) -> Bounds:
-        """Tokens [start, stop) of the documents of a collection whose names, or these without an ending, are said."""
-        tokens, said = self._tokens, f" {' '.join(re.findall(_NAME, question.casefold()))} "
-        ends = [*tokens.firsts[1:], tokens.num_tokens]
-        places = [tokens.places[tokens.page_index(first)] for first in tokens.firsts]
-        names = [" ".join(re.findall(_NAME, place.rpartition(", ")[0].casefold())) for place in places]
-        stems = [(name, name.rpartition(" ")[0]) for name in names]
-        is_named = [f" {name} " in said or (len(stem) > 3 and f" {stem} " in said) for name, stem in stems]
-        return [one for one, is_it in zip(zip(tokens.firsts, ends, strict=True), is_named, strict=True) if is_it]
-
     def _beginnings(self, max_tokens: int) -> Bounds:
         """Beginnings of all documents of a collection: of several, only passages are read."""
-        ends = [*self._tokens.firsts[1:], self._tokens.num_tokens]
-        share = max_tokens // len(ends)
-        return [(start, min(start + share, end)) for start, end in zip(self._tokens.firsts, ends, strict=True)]
+        members = self._tokens.members()
+        share = max_tokens // len(members)
+        return [(start, min(start + share, end)) for _, start, end in members]
 
     def _by_words(self, question: str) -> Weights:
         """Scores of the passages by the question's words, and a little by the names beside those in the best one."""

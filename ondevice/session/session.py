@@ -17,6 +17,7 @@ from ondevice.context import UNTIL_END
 from ondevice.decode.answer import Known, answer, said
 from ondevice.decode.attended import attended, may_attend
 from ondevice.decode.combine import combine
+from ondevice.decode.compared import compared
 from ondevice.decode.denial import FEWEST_TOKENS, NOT_THERE, NOT_YET, SMALLEST, Judgement
 from ondevice.decode.prompt import Prompt, Turn, with_history
 from ondevice.decode.quotes import Quotations, subject_of
@@ -37,7 +38,7 @@ from ondevice.events import (
 from ondevice.machine.memory import memory_watched
 from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
-from ondevice.search.bm25 import num_own
+from ondevice.search.bm25 import own_terms
 from ondevice.search.passages import Bounds
 from ondevice.search.places import asks_for_whole, asks_which_page, told
 from ondevice.search.structure import from_outline
@@ -297,11 +298,13 @@ class Session:
         return bool(found) and (not may_attend(self.context) or self._names_place(question))
 
     def _known(self, question: str, generation: GenerationConfig) -> Known | None:
-        """The answer that needs no model: from the headings of the document, or its own words, where these are asked
-        for; None for any other.
+        """The answer that needs no model: what two documents differ in, the headings of one, or its own words, where
+        these are asked for; None for any other.
         """
         if not (tokens := self.context.tokens).keeps_text:
             return None
+        if known := compared(question, tokens):
+            return known
         if text := from_outline(question, tokens.texts, lambda: tokens.headings, tokens.place):
             return Known(text, "outline")
         subject = subject_of(question) if generation.num_passage_tokens or tokens.places else ""
@@ -374,7 +377,8 @@ class Session:
             return None
         if prompt.begun or prompt.told or asks_for_whole(question) or self._names_place(question):
             return None
-        coverage = self._again.search.coverage(question if num_own(question) > 1 else f"{prompt.earlier} {question}")
+        is_clear = len(own_terms(question)) > 1
+        coverage = self._again.search.coverage(question if is_clear else f"{prompt.earlier} {question}")
         is_early = context.spans and not context.tokens.places  # of a collection nothing is read
         return None if coverage is None else Judgement(NOT_YET if is_early else NOT_THERE, coverage)
 
@@ -394,6 +398,6 @@ def _spoken_of(turns: Sequence[Turn]) -> str:
     spoken = ""
     for turn in reversed(turns):
         spoken = f"{turn.question} {spoken}".strip()
-        if num_own(spoken) > 1:
+        if len(own_terms(spoken)) > 1:
             break
     return spoken

@@ -74,7 +74,7 @@ def _answer(workspace: Workspace, exchange: Exchange) -> str:
     parts, start = [], 0
 
     def said(part: str) -> str:
-        is_quoted = exchange.record.get("stop_reason") == "quoted"  # word for word
+        is_quoted = exchange.record.get("stop_reason") in ("quoted", "compared")  # word for word
         return _MARKDOWN.sub(r"\\\1", part) if is_quoted else _marked(part, exchange.unfounded)
 
     for one in cited:
