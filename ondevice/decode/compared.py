@@ -18,6 +18,7 @@ from ondevice.search.differences import Difference, Span, asks_for_differences, 
 from ondevice.search.places import documents_named
 
 _MOST = 20  # differences of one answer
+_FEW_CHARS = 60  # of the words that changed, before their sentences
 _MOST_CHARS, _AROUND = 400, 120  # of a quotation, and on either side of what differs in a longer one
 
 
@@ -71,6 +72,21 @@ def _terms(texts: Sequence[_Text], one: Difference) -> set[str]:
     return {term for text, span in spans if span is not None for term in terms(text.whole[slice(*span)])}
 
 
+def _words(texts: Sequence[_Text], one: Difference) -> str:
+    """The words that changed within a sentence, where they are few."""
+    if one.first is None or one.second is None or one.first_odd is None or one.second_odd is None:
+        return ""
+    gone, come = (
+        " ".join(text.whole[slice(*odd)].split())
+        for text, odd in zip(texts, (one.first_odd, one.second_odd), strict=True)
+    )
+    if max(len(gone), len(come)) > _FEW_CHARS:
+        return ""
+    if gone and come:
+        return f" \u201c{gone}\u201d \u2192 \u201c{come}\u201d."
+    return f" Added: \u201c{come}\u201d." if come else f" Left out: \u201c{gone}\u201d."
+
+
 def _told(tokens: DocumentTokens, texts: Sequence[_Text], found: Sequence[Difference], about: str) -> Known:
     """The answer with some differences, each sentence with its place and itself as a source."""
     names = f"{texts[0].name} and {texts[1].name}"
@@ -81,7 +97,7 @@ def _told(tokens: DocumentTokens, texts: Sequence[_Text], found: Sequence[Differ
     for at, one in enumerate(found[:_MOST], 1):
         sides = [(0, one.first, one.first_odd), (1, one.second, one.second_odd)]
         there = [texts[which].passage(span, odd) for which, span, odd in sides if span is not None and odd is not None]
-        text += f"\n{at}."
+        text += f"\n{at}.{_words(texts, one)}"
         for passage, quoted in there:
             text += f" {'In' if len(there) > 1 else 'Only in'} {tokens.place(passage.page_index)}: {quoted}"
             said = tokens.texts[passage.page_index][passage.start : passage.stop]

@@ -49,14 +49,14 @@ class Difference:
 
     Attributes:
         first, second: characters [start, stop) of each text.
-        first_odd, second_odd: of these, from the first to the last word that the other sentence lacks; of a sentence
-            without another one all of it.
+        first_odd, second_odd: of these, from the first to the last word that the other sentence lacks, which may be
+            none; of a sentence without another one all of it.
     """
 
     first: Span | None
     second: Span | None
-    first_odd: Span | None = None
-    second_odd: Span | None = None
+    first_odd: Span | None
+    second_odd: Span | None
 
 
 class _Unit(NamedTuple):
@@ -202,6 +202,6 @@ def _difference(first: str, second: str, one: _Unit | None, other: _Unit | None)
 
 
 def _around(words: Sequence[re.Match[str]], start: int, stop: int) -> Span:
-    """Characters of words [start, stop), of at least one."""
-    start = min(start, len(words) - 1)
-    return words[start].start(), words[max(stop - 1, start)].end()
+    """Characters of words [start, stop); of none, the place where they would begin."""
+    begin = words[start].start() if start < len(words) else words[-1].end()
+    return begin, words[stop - 1].end() if start < stop else begin

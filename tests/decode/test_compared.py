@@ -51,7 +51,8 @@ def test_each_difference_stands_there_with_its_place_and_is_a_source() -> None:
     assert finished.text.split("\n") == [
         "There are 3 differences between lease-1.pdf and lease-2.pdf:",
         "",
-        "1. In lease-1.pdf, page 1: “The rent is 900 euros.” In lease-2.pdf, page 1: “The rent is 950 euros.”",
+        "1. “900” → “950”. In lease-1.pdf, page 1: “The rent is 900 euros.” "
+        "In lease-2.pdf, page 1: “The rent is 950 euros.”",
         "2. Only in lease-1.pdf, page 2: “Heating is included.”",
         "3. Only in lease-2.pdf, page 2: “Bikes stay outside.”",
     ]
@@ -71,11 +72,20 @@ def test_the_same_text_is_said_to_be_the_same() -> None:
     assert answer.text == "lease-1.pdf and lease-2.pdf have the same sentences, word for word."
 
 
+def test_words_that_came_or_went_stand_before_their_sentences() -> None:
+    answer = known("What changed?", OLD, (OLD[0].replace("are welcome", "are not welcome"), OLD[1]))
+    assert answer is not None
+    assert "1. Added: “not”. In lease-1.pdf, page 1: “Pets are welcome.” In lease-2" in answer.text
+    answer = known("What changed?", OLD, (OLD[0].replace(" by all", ""), OLD[1]))
+    assert answer is not None
+    assert "1. Left out: “by all”. In lease-1.pdf" in answer.text
+
+
 def test_only_differences_of_the_subject_are_told_and_none_is_left_to_the_model() -> None:
     answer = known("How did the rent change?", OLD, NEW)
     assert answer is not None
     assert answer.text.startswith(
-        "There is 1 difference with “rent” between lease-1.pdf and lease-2.pdf:\n\n1. In lease-1"
+        "There is 1 difference with “rent” between lease-1.pdf and lease-2.pdf:\n\n1. “900” → “950”. In lease-1"
     )
     assert known("What changed about the garden?", OLD, NEW) is None
 
