@@ -100,10 +100,21 @@ def run_exams(
     """
     rows = yield from earlier_rows(setup)
     for exam, budget in ((exam, budget) for exam in exams for budget in budgets):
-        for config, reads, group in _groups(setup, exam, names, budget):
-            yield from written_down(
-                _sit(setup, exam, config, reads, group, budget, rows, readings), setup, rows, summary
-            )
+        yield from sit(setup, exam, names, budget, rows, summary, readings)
+
+
+def sit(
+    setup: Setup,
+    exam: Exam,
+    names: Sequence[str],
+    budget: int,
+    rows: list[Row],
+    summary: Callable[[Sequence[Row]], dict[str, float]],
+    readings: Path | None = None,
+) -> Iterator[Event | Note | Trial]:
+    """The trials of one exam that `rows` lack, to which theirs are added; arguments as in `run_exams`."""
+    for config, reads, group in _groups(setup, exam, names, budget):
+        yield from written_down(_sit(setup, exam, config, reads, group, budget, rows, readings), setup, rows, summary)
 
 
 def write_answer(

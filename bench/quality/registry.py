@@ -227,6 +227,17 @@ EVALUATIONS = (
         grid="lengths",
     ),
     Entry(
+        "changes",
+        "ondevice_bench.quality.run_changes",
+        "Ask what changed between two versions of a text: the comparison, a search, a full cache of both.",
+        (
+            replace(_TEXT, help="The text among whose sentences the changes stand."),
+            Option("lengths", INTS, "Tokens of a version.", "2048"),
+            Option("trials", int, "Pairs of versions of each length.", 8, min=1),
+        ),
+        resumes=True,
+    ),
+    Entry(
         "perplexity",
         "ondevice_bench.quality.perplexity",
         "How well the next tokens of a text are predicted while it is read: pot, StreamingLLM, a full cache.",

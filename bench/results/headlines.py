@@ -65,6 +65,7 @@ READINGS: Mapping[str, Reading] = {
     "ondevice eval scan": Reading(
         _ANSWERS, "lists of things", ("scan",), only("length"), better={"count error": "less"}
     ),
+    "ondevice eval changes": Reading(_ANSWERS, "what changed between two versions", ("comparison",), only("budget")),
     "ondevice eval sources": Reading(_ANSWERS, "passages of an answer", ("beyond a neutral text",), only()),
     "ondevice eval collection": Reading(
         _MANY,
