@@ -20,12 +20,12 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import ConfigError
 from ondevice.events import Event
 from ondevice.scan.findings import stands_in
+from ondevice.search.sentences import sentences as sentences_of
 from ondevice.session.collection import collect
 from ondevice.session.session import Session
 from ondevice_bench.quality.contenders import budget_of, text_document
 from ondevice_bench.quality.contest import Answering, Asked, Exam, Outcome, sit, write_answer
 from ondevice_bench.quality.measurement import Note, Setup
-from ondevice_bench.quality.ruler_tasks import read_sources
 from ondevice_bench.quality.run_answers import answers_config
 from ondevice_bench.quality.scan_tasks import KINDS
 from ondevice_bench.quality.trials import Trial, earlier_rows, is_done, measured, written_down
@@ -38,6 +38,7 @@ QUESTION = "What changed between first.txt and second.txt?"
 _EDITS, _SAME = 6, 6  # things that are changed, left out or added, two of each; things that stand in both
 _NEW_TOKENS = 400
 _FEWEST_TOKENS = 800  # of a version
+_FEWEST_CHARS = 30  # of a sentence of the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +165,11 @@ def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
 
 
 def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
-    sources = read_sources("\n".join(page.text for page in setup.open(options.text).pages), None, None)
-    if not sources.sentences:
+    text = "\n".join(page.text for page in setup.open(options.text).pages)
+    found = [" ".join(text[start:stop].split()) for start, stop in sentences_of(text)]
+    if not (sentences := [one for one in found if len(one) >= _FEWEST_CHARS and one.endswith(".")]):
         raise ConfigError("The text has no sentences", fix="Name another --text.")
-    yield from run_changes(setup, sources.sentences, options.lengths, options.trials)
+    yield from run_changes(setup, sentences, options.lengths, options.trials)
 
 
 MEASUREMENT = measured(_measure, _config, summary)
