@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import SequenceMatcher
 from itertools import pairwise
 
 from ondevice.serving.question_queue import Asked
@@ -17,6 +18,7 @@ _QUESTIONS = (
     "Which dates does it name, and what happened then?",
     "Who is mentioned, and what do they do?",
 )
+_COMPARE, _SAME_NAME = "What changed?", 0.7  # of two documents whose names have so much in common
 _SUGGESTED, _FEWEST_CHARS, _MOST_CHARS = 2, 200, 60  # sections; of a section's text, and of its title
 _ONE_WAITS = "Your question waits; you can write the next one"
 
@@ -32,12 +34,16 @@ def invitation(workspace: Workspace) -> str:
 
 def examples(workspace: Workspace | None = None) -> list[dict[str, str]]:
     """Questions that an empty conversation offers, as Gradio takes them: for the document's longest sections, too."""
-    headings = workspace.tokens.headings if workspace is not None and workspace.tokens is not None else []
+    tokens = workspace.tokens if workspace is not None else None
+    headings = tokens.headings if tokens is not None else []
     named = ((one, after) for one, after in pairwise(headings) if 2 < len(one.title) <= _MOST_CHARS)
     sizes = {after.start - one.start: one.title for one, after in named}
     longest = [size for size in sorted(sizes, reverse=True)[:_SUGGESTED] if size > _FEWEST_CHARS]
     asked = [f"Summarise \u201c{title}\u201d" for size, title in sizes.items() if size in longest]
-    return [{"text": text} for text in (_QUESTIONS[0], *(asked or _QUESTIONS[1:]))]
+    names = [name for name, *_ in tokens.members()] if tokens is not None and tokens.places else []
+    alike = SequenceMatcher(None, names[0], names[1]).ratio() if len(names) == 2 else 0.0
+    compare = [_COMPARE] if alike >= _SAME_NAME else []
+    return [{"text": text} for text in (*compare, _QUESTIONS[0], *(asked or _QUESTIONS[1:]))]
 
 
 def waits_for(workspace: Workspace, asked: Asked) -> str:

@@ -71,6 +71,24 @@ def test_they_are_one_of_the_documents_and_asked_in_the_same_chat(desk: Desk) ->
     assert '"pot": null' in desk.actions.export(desk.id, kind="json")["download"]["text"]
 
 
+def test_two_versions_are_compared_and_that_is_offered(desk: Desk) -> None:
+    for document_ in desk.visitor.documents:
+        desk.jobs.close(desk.visitor, document_)
+    for year, text in ((2024, BOAT), (2025, BOAT + "Dogs stay ashore.")):
+        desk.visitor.new(f"rules-{year}.txt").accept(document(f"rules-{year}.txt", text))
+    screen = desk.actions.look_at(desk.id, TOGETHER)
+    offered = [one["text"] for one in screen["chat"]["examples"]]
+    assert offered[0] == "What changed?"
+    screen = screen_after(desk.actions.ask(desk.id, offered[0], desk.form))
+    [exchange] = desk.visitor.current.exchanges
+    assert "1. Only in rules-2025.txt, part 1: “Dogs stay ashore.”" in exchange.text
+    assert exchange.summary.startswith("From a comparison of all sentences of both documents, without the model.")
+    [answer] = screen["sources"]["answers"]
+    assert [(one["where"], one["text"]) for one in answer["sources"]] == [
+        ("rules-2025.txt, part 1", "Dogs stay ashore.")
+    ]
+
+
 def test_ticks_choose_and_what_joins_leaves_the_conversation(desk: Desk) -> None:
     first, second = (one.id for one in desk.visitor.documents)
     desk.actions.look_at(desk.id, TOGETHER)
