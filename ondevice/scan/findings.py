@@ -134,7 +134,7 @@ class Findings:
         token = int(spans[:, 1].searchsorted(first, side="right"))
         end = max(int(spans[:, 0].searchsorted(last)), token + 1)
         passage = _passage(page, first, last)
-        return Place(index, first, last, self._tokens.page_number(index), passage, begin + token, begin + end)
+        return Place(index, first, last, self._tokens.page_numbers[index], passage, begin + token, begin + end)
 
 
 def named(answer: str) -> Iterator[str]:

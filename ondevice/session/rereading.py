@@ -70,7 +70,7 @@ class Rereading:
         """The heading above a character of a page, in a collection after its document."""
         above = heading_at(self._tokens.headings, self._starts[page_index] + start)
         title = "" if above is None else above.title[:_TITLE_CHARS]
-        return ", ".join(filter(None, (self._tokens.place(page_index) if self._tokens.places else "", title)))
+        return ", ".join(filter(None, (self._tokens.places[page_index] if self._tokens.places else "", title)))
 
     def find(
         self,
@@ -137,8 +137,8 @@ class Rereading:
         """Tokens [start, stop) of the documents of a collection whose names, or these without an ending, are said."""
         tokens, said = self._tokens, f" {' '.join(re.findall(_NAME, question.casefold()))} "
         ends = [*tokens.firsts[1:], tokens.num_tokens]
-        places = [tokens.places[tokens.page_index(first)] for first in tokens.firsts]
-        names = [" ".join(re.findall(_NAME, place.rpartition(", ")[0].casefold())) for place in places]
+        files = [tokens.file_of(tokens.page_of(first)) for first in tokens.firsts]
+        names = [" ".join(re.findall(_NAME, file.casefold())) for file in files]
         stems = [(name, name.rpartition(" ")[0]) for name in names]
         is_named = [f" {name} " in said or (len(stem) > 3 and f" {stem} " in said) for name, stem in stems]
         return [one for one, is_it in zip(zip(tokens.firsts, ends, strict=True), is_named, strict=True) if is_it]
@@ -233,7 +233,7 @@ class Rereading:
         """Ids before a passage: an empty line, the page that it is on, where pages have numbers, and its heading."""
         tokens, text = self._tokens, "" if is_first else _BETWEEN
         is_numbered = tokens.places or tokens.document.unit in NUMBERED
-        page = tokens.heading(tokens.page_index(token)) if is_numbered else ""
+        page = tokens.heading(tokens.page_of(token)) if is_numbered else ""
         character = int(self._spans[token, 0])
         above = heading_at(tokens.headings, character)
         title = above.title[:_TITLE_CHARS] if above is not None and above.start < character else ""
