@@ -10,13 +10,13 @@ od.fill = (element, props, watch) => {
     context.fillStyle = od.colour(canvas, "line");
     context.fillRect(0, floor, width, 1);
     context.fillStyle = od.colour(canvas, "quiet");
-      context.fillText(od.words("slots in use, while reading"), 0, height - 4);
+    context.fillText(od.words("slots in use, while reading"), 0, height - 4);
     const y = (slots) => floor - ((floor - TOP) * slots) / pot.capacity;
     if (pot) drawHistory(context, pot.history, width, y, floor, od.colour(canvas, "kept-3"));
     od.line(context, [[0, TOP], [width, TOP]], ceiling, 1.5, [6, 3]);
     context.fillStyle = ceiling;
     context.textAlign = "right";
-      context.fillText(od.words(pot ? `ceiling: ${od.number(pot.capacity)} slots` : "ceiling"), width, TOP - 6);
+    context.fillText(od.words(pot ? `ceiling: ${od.number(pot.capacity)} slots` : "ceiling"), width, TOP - 6);
   });
   od.follow(props, watch, (value) => {
     pot = value;

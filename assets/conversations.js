@@ -1,5 +1,4 @@
 // Conversations about the document, above the one that is shown: the list slides over it, and goes once one is chosen.
-const hasKeys = matchMedia("(pointer: fine)"); // elsewhere a field that has the focus raises a keyboard over the page
 const MANY = 5; // conversations, from which on there is a field to find one
 
 od.conversations = (element, props, watch, send) => {
@@ -14,7 +13,7 @@ od.conversations = (element, props, watch, send) => {
   const fill = od.entries(element, { ...send, open_entry }, MANY, sift);
   bar.querySelector(".od-begin").addEventListener("click", () => {
     send.begin_conversation({});
-    if (hasKeys.matches) document.querySelector("#od-question textarea").focus();
+    if (od.hasKeys.matches) document.querySelector("#od-question textarea").focus();
   });
   document.addEventListener("click", (event) => {
     if (!box.contains(event.target) && !event.target.closest?.("dialog")) close();

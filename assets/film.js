@@ -67,7 +67,7 @@ od.film = (element) => {
   const show = () => {
     const isAtRest = ["read", "stopped"].includes(document.body.dataset.state);
     button.disabled = !job && !(tokens.summary?.num_read && isAtRest);
-      if (!job) od.tell(button, "Save as film");
+    if (!job) od.tell(button, "Save as film");
     button.title = job ? "Press again to cancel" : "The replay and the last answer as a video of ten seconds";
   };
   const cancel = () => { if (job) job.isOver = true; };

@@ -105,7 +105,7 @@ od.filmFrames = (canvas, film, map) => {
     for (let row = 0, free = 0, shown = -1; pages && row < lines; row++) {
       const page = tokens.pageIndex(row * shape.columns * size), y = top + (row + 0.5) * high;
       if (page === shown || y < free) continue;
-        say(od.words(od.number(pages.numbers[page])), left - 12, y + 6, 18, "quiet", 400, "right");
+      say(od.words(od.number(pages.numbers[page])), left - 12, y + 6, 18, "quiet", 400, "right");
       [shown, free] = [page, y + 28];
     }
   };
@@ -121,9 +121,9 @@ od.filmFrames = (canvas, film, map) => {
     pen.fillRect(left, foot - high - 2, x - left, 4);
     circle(x, foot - high, 8, "remembered");
     const outside = film.outside ? `; outside the pot, ${film.outside} at the end` : "";
-      say(od.words(`Memory${outside}`), left, foot - 76, 20, "quiet");
+    say(od.words(`Memory${outside}`), left, foot - 76, 20, "quiet");
     const ceiling = film.limit || "set before the first token";
-      say(od.words(`Ceiling: ${ceiling}`), right, foot - 76, 20, "ceiling", 400, "right");
+    say(od.words(`Ceiling: ${ceiling}`), right, foot - 76, 20, "ceiling", 400, "right");
   };
 
   const drawReading = ({ at, read, held }) => {
@@ -149,7 +149,7 @@ od.filmFrames = (canvas, film, map) => {
         x -= 24;
       });
     }
-      say(cut(od.words(film.isKnown && !(film.selections && film.note) ? told : film.note), x - left - 20, 20), left, captions, 20, "quiet");
+    say(cut(od.words(film.isKnown && !(film.selections && film.note) ? told : film.note), x - left - 20, 20), left, captions, 20, "quiet");
     drawMemory(read);
   };
 
@@ -160,7 +160,7 @@ od.filmFrames = (canvas, film, map) => {
     const height = SIZES.find(fits) ?? SIZES.at(-1), most = Math.floor((FOOT - top) / (LINE * height));
     const question = wrap(answer.question, WITHIN, 32, 650).map((line) => line.join(""));
     if (question.length > 2) question.splice(1, Infinity, cut(question.slice(1).join(""), WITHIN, 32, 650));
-      return { marks, top, height, most, question, told: wrap(answer.text, WITHIN, height), about: cut(od.words(answer.about), WITHIN, 18) };
+    return { marks, top, height, most, question, told: wrap(answer.text, WITHIN, height), about: cut(od.words(answer.about), WITHIN, 18) };
   };
   const laid = answer && layOut();
 
@@ -176,7 +176,7 @@ od.filmFrames = (canvas, film, map) => {
       const point = shape.pointOf(start);
       pin(xOf(point.x), top + BIG * point.y * part, i + 1);
       pin(x + 16, y - 8, i + 1);
-        x += 76 + say(cut(od.words(where), 220, 22), x + 40, y, 22, "tick");
+      x += 76 + say(cut(od.words(where), 220, 22), x + 40, y, 22, "tick");
     }));
     veiled(share(from + 300, 300, ms), () => marks.forEach((mark, i) => {
       say(mark, SIDE, laid.top - 32 * (marks.length - i) + 16, 22, "ceiling", 650);
@@ -190,8 +190,8 @@ od.filmFrames = (canvas, film, map) => {
 
   const speed = (1000 * film.seconds) / readMs, times = od.number(speed < 10 ? Number(speed.toFixed(1)) : Math.round(speed));
   const took = film.isKnown && film.took ? [`read in ${film.took}${speed < 1.5 ? "" : `, played ${times} times faster`}`] : [];
-    const date = new Date().toLocaleDateString(document.documentElement.lang === "de" ? "de" : "en-GB", { dateStyle: "long" });
-    const foot = [`ondevice, ${film.model}, ${date}`, ...took.map(od.words)].join(" · "), name = cut(film.name, WITHIN, 34, 650);
+  const date = new Date().toLocaleDateString(document.documentElement.lang === "de" ? "de" : "en-GB", { dateStyle: "long" });
+  const foot = [`ondevice, ${film.model}, ${date}`, ...took.map(od.words)].join(" · "), name = cut(film.name, WITHIN, 34, 650);
   const draw = (ms) => {
     const turn = answer ? share(readMs, TURN_MS, ms) : 0, ease = turn * turn * (3 - 2 * turn);
     const moment = momentAt(end * share(0, readMs, ms));

@@ -1,6 +1,5 @@
 // Where the focus goes when the button that was pressed is gone: what takes its place, or else the question. Gradio takes
 // buttons out of the page and puts others in, and the focus would fall to the beginning of the page.
-const hasKeys = matchMedia("(pointer: fine)"); // elsewhere a field that has the focus raises a keyboard over the page
 const QUESTION = "#od-question textarea", FIELD = /textarea$/;
 const after = [
   ["#od-read, #od-resume", ["#od-pause", "#od-stop", "#od-read"]],
@@ -33,7 +32,7 @@ const place = () => {
 document.addEventListener("click", (event) => {
   const pressed = event.target instanceof Element ? after.find(([selector]) => event.target.closest(selector)) : null;
   placed = null;
-  awaited = (pressed?.[1] ?? []).filter((selector) => hasKeys.matches || !FIELD.test(selector));
+  awaited = (pressed?.[1] ?? []).filter((selector) => od.hasKeys.matches || !FIELD.test(selector));
 }, true);
 // Whoever goes elsewhere meanwhile stays there.
 document.addEventListener("focusin", (event) => {

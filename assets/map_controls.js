@@ -25,7 +25,7 @@ od.mapControls = (element) => {
     slider.max = last + 1;
     slider.value = isNow ? last + 1 : look.cycle;
     const text = isNow ? "Now" : `After selection ${od.number(look.cycle)} of ${od.number(last)}`;
-      od.tell(said, text);
+    od.tell(said, text);
     slider.setAttribute("aria-valuetext", text);
     note.textContent = summary?.replay ?? "";
     play.textContent = timer ? "Pause" : "Play";

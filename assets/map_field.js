@@ -6,7 +6,6 @@ const LABEL = 30, FEW = 8; // pixels between two numbers of pages; cells of a pa
 const GLOW = 26; // pixels before the edge of reading
 const FONT = "11px system-ui, sans-serif";
 const FADE_MS = 700; // in which what was dropped fades, and what was kept flashes
-const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 od.mapField = (canvas, shape, shownLayers) => {
   const { tokens } = od;
@@ -79,7 +78,7 @@ od.mapField = (canvas, shape, shownLayers) => {
     bands.clear();
     const now = tokens.look.cycle ?? tokens.summary?.last_cycle, isNew = now !== cycle;
     cycle = now;
-    if (!isNew || !tokens.summary || calm.matches || !shown || !canvas.width || !canvas.height) return;
+    if (!isNew || !tokens.summary || od.calm.matches || !shown || !canvas.width || !canvas.height) return;
     const picture = document.createElement("canvas");
     [picture.width, picture.height] = [canvas.width, canvas.height];
     picture.getContext("2d").drawImage(canvas, 0, 0);
@@ -121,7 +120,7 @@ od.mapField = (canvas, shape, shownLayers) => {
         if (y > shape.height - 4) break;
         if (page === shown || y < free || y < 0) continue;
         // A line may be lower than its number: the topmost would lose its upper half.
-          context.fillText(od.words(od.number(numbers[page])), shape.left - 8, Math.max(y, 6));
+        context.fillText(od.words(od.number(numbers[page])), shape.left - 8, Math.max(y, 6));
         [shown, free] = [page, y + 14];
       }
     }

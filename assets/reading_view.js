@@ -1,6 +1,6 @@
 // The document's text, with what was forgotten of it faded where that is wished. Only what is in view is in the page: pieces of a few hundred
 // tokens come and go as one scrolls, so that a million tokens scroll like a page. Text is written with textContent.
-const PIECE = 384; // tokens of a piece, as in ondevice/ui/reading_view.py
+const PIECE = 384; // tokens of a piece, as in ondevice/ui/map/reading_view.py
 const LINE = 23, HEADING = 34, CHARS = 4.2; // pixels, pixels, characters of a token: only a first guess
 const AHEAD = 500, KEPT = 80, WAIT_MS = 60, NEWS_MS = 1000, FLASH_MS = 2600;
 

@@ -2,7 +2,6 @@
 // by `ondevice record`; between two moments nothing is made up.
 const PLAY_MS = 8000, MOST_PITCH = 22, LEAST_PITCH = 5, COLUMNS = 48;
 const BESIDE = 520; // pixels of the window that are not the map's, so that memory is seen below it
-const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 const size = (bytes) => (bytes < 1e9 ? `${Math.round(bytes / 1e6)} MB` : `${(bytes / 1e9).toFixed(2)} GB`);
 /** Cells as the map paints them; a recording has none of their layers. */
@@ -114,7 +113,7 @@ od.recording = (element, props, watch) => {
       return;
     }
     unfold(true);
-    if (calm.matches) end(); else play();
+    if (od.calm.matches) end(); else play();
   });
   close.addEventListener("click", () => {
     halt();

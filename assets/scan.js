@@ -44,7 +44,7 @@ od.scan = (element, props, watch, send) => {
     found.hidden = !scan;
     if (!scan) return;
     find("h2").textContent = scan.question;
-      od.tell(find("[role=status]"), `${scan.state}: ${scan.found}`);
+    od.tell(find("[role=status]"), `${scan.state}: ${scan.found}`);
     find(".od-scan-stop").hidden = !scan.is_running;
     find(".od-scan-close").hidden = scan.is_running;
     find(".od-scan-save").hidden = !scan.rows.length;

@@ -53,7 +53,6 @@ const tellTitle = () => {
 };
 
 // One clock: what the program says is left, and between two times that it does, each second a second less.
-const calm = matchMedia("(prefers-reduced-motion: reduce)");
 let ticking = 0;
 od.progress = (element, props, watch) => {
   const bar = element.querySelector(".od-bar");
@@ -69,7 +68,7 @@ const tellProgress = (element, value) => {
   clearTimeout(ticking);
   const tokens = value?.[1];
   const tick = () => tellProgress(element, [value[0], { ...tokens, left: tokens.left - 1 }]);
-  if (tokens?.left > 1 && !calm.matches) ticking = setTimeout(tick, 1000);
+  if (tokens?.left > 1 && !od.calm.matches) ticking = setTimeout(tick, 1000);
   share = (value?.[1]?.done ?? 0) / Math.max(value?.[1]?.total ?? 1, 1);
   tellTitle();
   element.querySelectorAll(".od-bar").forEach((bar, i) => {

@@ -2,18 +2,18 @@
 // down to one cell for every token. What it looks like is in map_field.js, where cells lie in map_shape.js.
 const TELL_MS = 80; // between two times that it is said what is in view
 const LEAST = 24; // pixels: where it is lower, there is no map
-  const WHOLE = "Everything that was read is remembered: nothing had to be dropped.";
+const WHOLE = "Everything that was read is remembered: nothing had to be dropped.";
 
 od.map = (element, props, watch) => {
   const find = (selector) => element.querySelector(selector);
   const canvas = find(".od-map"), place = find(".od-map-place"), tokens = od.tokens, shape = new od.MapShape();
   const buttons = { "-": find("[data-zoom=out]"), "+": find("[data-zoom=in]"), 0: find("[data-zoom=whole]") };
   const whole = find(".od-whole"), leaves = find(".od-leaves");
-    let chosen = null, told = "", frame = 0, telling = 0, field = null, width = 0, height = 0;
+  let chosen = null, told = "", frame = 0, telling = 0, field = null, width = 0, height = 0;
 
   const soon = () => { frame ||= requestAnimationFrame(() => { frame = 0; paint(); }); };
   const layers = od.mapLayers(find(".od-layers"), soon);
-  const placePins = od.pins(find(".od-map ~ .od-pins"), soon), showLeaves = od.leaves(find(".od-leaves"), soon);
+  const placePins = od.pins(find(".od-map ~ .od-pins"), soon), showLeaves = od.leaves(leaves, soon);
   const isReady = () => Boolean(tokens.summary && shape.isReady);
 
   const paint = () => {
@@ -62,8 +62,8 @@ od.map = (element, props, watch) => {
       : shape.isStrip
       ? `${od.number(summary.num_read)} of ${od.number(summary.num_tokens)} tokens read`
       : `${each} · tokens ${od.number(first + 1)}–${od.number(last)} of ${od.number(summary.num_tokens)}${named}`;
-      if (now === told) return;
-      place.textContent = told = now;
+    if (now === told) return;
+    place.textContent = told = now;
     canvas.setAttribute("aria-label", `Memory map: ${now}. Arrow keys go from cell to cell, plus and minus zoom, 0 shows `
       + "the whole document, Enter shows the cell in the text.");
   };
@@ -122,7 +122,7 @@ od.map = (element, props, watch) => {
   od.follow(props, watch, (value) => {
     tokens.update(value);
     if (tokens.summary) return soon();
-      place.textContent = told = "";
+    place.textContent = told = "";
     Object.assign(canvas.dataset, { cells: 0, settled: true });
     canvas.setAttribute("aria-label", "No document yet");
   });

@@ -70,6 +70,9 @@ document.addEventListener("paste", (event) => {
   upload(data.files);
 });
 
+od.calm = matchMedia("(prefers-reduced-motion: reduce)");
+od.hasKeys = matchMedia("(pointer: fine)"); // elsewhere a field that has the focus raises a keyboard over the page
+
 /** A colour of the stylesheet, by the name of its variable. */
 od.colour = (element, name) => getComputedStyle(element).getPropertyValue(`--od-${name}`).trim();
 

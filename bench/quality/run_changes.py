@@ -144,7 +144,7 @@ def _compare(setup: Setup, versions: Versions, trial: Trial) -> Iterator[Event |
         tokens = DocumentTokens(text_document(name, (text,)), setup.engine.loaded.tokenizer.encode)
         tokens.ensure(sys.maxsize)
         texts.append(tokens)
-    session = collect(setup.engine, texts).session
+    session = collect(setup.engine, texts)
     seconds, began = time.perf_counter() - began, time.perf_counter()
     answer = yield from write_answer(session.ask(QUESTION))
     yield replace(

@@ -95,7 +95,7 @@ def _row(setup: Setup, text: Text, num_tokens: int, budget: int, number: int) ->
     with tempfile.TemporaryDirectory(prefix="ondevice-find-") as made:
         closest = order_by(index_of(passages, Path(made)), question.text, len(passages))[:CLOSEST]
     for name, some in ((ALONE, right), (TOGETHER, range(len(passages))), (INDEX, sorted(closest.tolist()))):
-        yield from trial(name, collect(engine, [documents[which] for which in some]).session)
+        yield from trial(name, collect(engine, [documents[which] for which in some]))
     config = CONTENDERS[SEARCH].config(engine.config, budget)
     retriever = Retriever(SEARCH, GAP.join(passages), encode, setup.report)
     session = engine.session(config)

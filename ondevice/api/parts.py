@@ -26,9 +26,9 @@ def page_texts(tokens: DocumentTokens, first: int, last: int, cursor: int = 0) -
     Raises:
         DocumentError: there is no such page.
     """
-    indices = [index for index in range(tokens.num_pages) if first <= tokens.page_number(index) <= last]
+    indices = [index for index, number in enumerate(tokens.page_numbers) if first <= number <= last]
     if not indices:
-        there = f"from {tokens.page_number(0)} to {tokens.page_number(tokens.num_pages - 1)}"
+        there = f"from {tokens.page_numbers[0]} to {tokens.page_numbers[-1]}"
         raise DocumentError("There is no such page", where=f"pages {first} to {last}", fix=f"Its pages: {there}.")
     start = max(tokens.page_tokens(indices[0])[0], cursor)
     stop = min(tokens.page_tokens(indices[-1])[1], start + MOST_TOKENS)
@@ -39,7 +39,7 @@ def page_texts(tokens: DocumentTokens, first: int, last: int, cursor: int = 0) -
         if low < high:
             spans = tokens.page_spans(index)
             text = tokens.texts[index][spans[low, 0] : spans[high - 1, 1]]
-            pages.append({tokens.document.unit: tokens.page_number(index), "text": text})
+            pages.append({tokens.document.unit: tokens.page_numbers[index], "text": text})
     return {"pages": pages} | ({"next_cursor": stop} if stop < tokens.page_tokens(indices[-1])[1] else {})
 
 
@@ -52,7 +52,7 @@ def headings(tokens: DocumentTokens, cursor: int = 0) -> dict[str, Any]:
     """
     first, unit = max(cursor, 0), tokens.document.unit
     shown = [
-        {"title": one.title[:_AROUND], "level": one.level, unit: tokens.page_number(one.page_index)}
+        {"title": one.title[:_AROUND], "level": one.level, unit: tokens.page_numbers[one.page_index]}
         for one in tokens.headings[first : first + _HEADINGS]
     ]
     rest = {"next_cursor": first + _HEADINGS} if first + _HEADINGS < len(tokens.headings) else {}
@@ -80,7 +80,7 @@ def found(tokens: DocumentTokens, words: str, cursor: int = 0) -> dict[str, Any]
     for index, match, start in matches(pattern, tokens.texts):  # one at a time: a letter is found millions of times
         if first <= count < first + _HITS:
             around = " ".join(match.string[max(match.start() - _AROUND, 0) : match.end() + _AROUND].split())
-            place = {tokens.document.unit: tokens.page_number(index), "text": around}
+            place = {tokens.document.unit: tokens.page_numbers[index], "text": around}
             section = heading_at(tokens.headings, start)
             places.append(place | ({"section": section.title[:_AROUND]} if section else {}))
         count += 1

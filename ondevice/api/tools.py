@@ -167,7 +167,8 @@ class Tools:
             return self._jobs.ask(workspace, asked)
 
         def so_far() -> dict[str, Any]:
-            return {"so_far": workspace.telemetry.answer} if workspace.asked.under_way == question else {}
+            writing = workspace.conversation.writing
+            return {"so_far": writing[1]} if writing is not None and writing[0] == question else {}
 
         def result() -> dict[str, Any]:
             return {"state": "answered"} | _answer(workspace)

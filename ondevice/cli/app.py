@@ -55,7 +55,7 @@ def app(
             raise ConfigError("--auth needs a user name and a password", fix="Give them as USER:PASSWORD.")
         config = options.config(answers.config())
         login = (user, password) if auth else None
-        check_address(host, port, listen=listen, auth=login)
+        check_address(host, listen=listen, auth=login)
         with FirstPage(host, port) as first:
             typer.echo(f"Starting at {url_of(host.strip('[]'), first.port)}", err=True)  # our imports take seconds
             try:

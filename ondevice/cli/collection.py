@@ -133,17 +133,18 @@ def _together(
     for question in questions:
         if len(questions) > 1:
             say(question, "bold")
-        texts = collect(engine, texts_for(question))
+        session = collect(engine, texts_for(question))
+        tokens = session.context.tokens
         with ProgressDisplay(err()) as display:
-            one = answer(texts.session, question, display, history, texts.place)
+            one = answer(session, question, display, history)
         if one.stop_reason == "cancelled":
             raise Interrupted("Stopped while answering.")
         if remembers:
             history.append(Turn.of(question, one.text, 0))
-        names = list(dict.fromkeys(map(texts.name, one.pages_recalled)))
-        searched = words.plural(len(texts.documents), "document")
+        names = list(dict.fromkeys(map(tokens.file_of, one.pages_recalled)))
+        searched = words.plural(len(tokens.firsts), "document")
         say(f"Searched: {searched}. Read for this question: {', '.join(names) or 'none'}.")
         turn = one.to_json() | {"documents": names}
-        turn["sources"] = [source | {"place": texts.place(source["page"])} for source in turn["sources"]]
+        turn["sources"] = [source | {"place": tokens.place(source["page"])} for source in turn["sources"]]
         turns.append(turn)
     return turns

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _TERMINAL = "/dev/tty"
 _GOODBYES = ("exit", "quit", "bye")
-Place = Callable[[int], str]  # the name of a page
 
 
 def read_document(session: Session, document: Document, display: ProgressDisplay, keeper: Keeper) -> None:
@@ -88,15 +87,10 @@ def reading_line(telemetry: Telemetry, num_before: int = 0) -> str:
     return f"{read} in {words.duration(seconds)}{speed}, {cycles}."
 
 
-def answer(
-    session: Session, question: str, display: ProgressDisplay, history: Sequence[Turn] = (), place: Place | None = None
-) -> AnswerFinished:
+def answer(session: Session, question: str, display: ProgressDisplay, history: Sequence[Turn] = ()) -> AnswerFinished:
     """Stream the answer to standard output, its sources and its account to standard error.
 
     Ctrl-C ends it as `cancelled`.
-
-    Args:
-        place: what a page is called; None: by its unit and number.
     """
     finished = None
     with stopping(session):
@@ -110,7 +104,7 @@ def answer(
     assert finished is not None
     print(flush=True)
     held = holdings(session, display.telemetry)
-    for line in source_lines(finished, place or (lambda page: f"{held.unit} {page}")):
+    for line in source_lines(finished, session.context.tokens.place):
         say(line)
     peak = f"peak memory {words.size(peak_rss_bytes())}"
     say(f"{words.account(finished, held)} · {peak} · seed {session.context.config.seed}")
@@ -122,7 +116,7 @@ def answer(
     return finished
 
 
-def source_lines(answer: AnswerFinished, place: Place) -> Iterable[str]:
+def source_lines(answer: AnswerFinished, place: Callable[[int], str]) -> Iterable[str]:
     """Lines of the passages that the answer attended to; `place` says what a page is called."""
     if not answer.sources.passages or answer.stop_reason in WITHOUT_MODEL:
         return

@@ -99,7 +99,8 @@ def _told(tokens: DocumentTokens, texts: Sequence[_Text], found: Sequence[Differ
         there = [texts[which].passage(span, odd) for which, span, odd in sides if span is not None and odd is not None]
         text += f"\n{at}.{_words(texts, one)}"
         for passage, quoted in there:
-            text += f" {'In' if len(there) > 1 else 'Only in'} {tokens.place(passage.page_index)}: {quoted}"
+            place = tokens.place(tokens.page_numbers[passage.page_index])
+            text += f" {'In' if len(there) > 1 else 'Only in'} {place}: {quoted}"
             said = tokens.texts[passage.page_index][passage.start : passage.stop]
             citations.append(Citation(len(text), len(passages), said))
             passages.append(passage)

@@ -132,7 +132,7 @@ def source(tokens: DocumentTokens, passage: Passage, share: float, attention_sha
     first, last = _token_range(tokens, passage)
     return Source(
         text=tokens.texts[passage.page_index][passage.start : passage.stop],
-        page=tokens.page_number(passage.page_index),
+        page=tokens.page_numbers[passage.page_index],
         start_token=first,
         stop_token=last,
         start_char=passage.start,

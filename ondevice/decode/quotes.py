@@ -82,7 +82,11 @@ class Quotations:
         rank = {place: at for at, (place, _) in enumerate(ranked)}
         lines, citations = list[str](), list[Citation]()
         for place in (place for place, _ in found if place in rank):
-            where = f" ({self._tokens.place(place.page_index)})" if self._tokens.num_pages > 1 else ""
+            where = (
+                f" ({self._tokens.place(self._tokens.page_numbers[place.page_index])})"
+                if self._tokens.num_pages > 1
+                else ""
+            )
             lines.append(f"\u201c{' '.join(self._text(place).split())}\u201d{where}")
             citations.append(Citation(len("\n".join(lines)), rank[place], self._text(place)))
         if (num_more := len(found) - len(ranked)) > 0:

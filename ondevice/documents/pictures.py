@@ -58,44 +58,42 @@ class PagePicture:
         return len(self.image) + 4 * len(self.text) + self.places.nbytes
 
 
-def draw_page(path: Path, number: int, password: str | None = None, limits: Limits = PICTURE_LIMITS) -> PagePicture:
-    """Draw the page with this number, from 1, within `limits.wall_seconds`; raises DocumentError with the reason."""
-    return _draw(Request(str(path), password, draw=number), limits)[0]
+def draw_pages(
+    path: Path,
+    number: int,
+    password: str | None = None,
+    *,
+    width: int = 0,
+    beside: Sequence[int] = (),
+    limits: Limits = PICTURE_LIMITS,
+) -> list[PagePicture]:
+    """Draw the page with this number, from 1, within `limits.wall_seconds`; raises DocumentError with the reason.
 
-
-def draw_small(path: Path, number: int, beside: Sequence[int], width: int, password: str | None) -> list[PagePicture]:
-    """Draw a page `width` pixels wide, without its letters, and as many of those `beside` it as a second is enough for.
-
-    Starting the child takes longer than drawing a dozen of them. Raises DocumentError if the first one cannot be drawn.
+    With a `width` it has that many pixels a line and no letters. Of those `beside` it come as many as a second is
+    enough for: starting the child takes longer than drawing a dozen small ones.
     """
-    request = Request(str(path), password, draw=number, width=width, beside=tuple(beside))
-    return _draw(request, PICTURE_LIMITS)
-
-
-def _draw(request: Request, limits: Limits) -> list[PagePicture]:
-    where = f"page {request.draw}"
-    with Worker(request, limits) as worker:
+    where = f"page {number}"
+    with Worker(Request(str(path), password, draw=number, width=width, beside=tuple(beside)), limits) as worker:
         drawn = [_next(worker, where, limits.wall_seconds)]
         end = time.monotonic() + _BESIDE_SECONDS
         with suppress(DocumentError):  # whoever wants that page asks for it, and is told
-            while len(drawn) <= len(request.beside):
+            while len(drawn) <= len(beside):
                 drawn.append(_next(worker, where, end - time.monotonic()))
     return drawn
 
 
 def _next(worker: Worker, where: str, seconds: float) -> PagePicture:
     deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
-        try:
+    what = f"drawing it takes longer than {seconds:g} seconds"
+    try:
+        while (left := deadline - time.monotonic()) > 0:
             message = worker.receive(min(left, HEARTBEAT_SECONDS))
             if message is not None:
                 return _picture(message, where)
-        except EOFError as end:
-            raise DocumentTooComplex(f"it cannot be drawn: {end}", where=where, fix=PICTURE_FIX) from None
-        except (ValueError, TypeError, binascii.Error):
-            what = "it cannot be drawn: the parser broke down"
-            raise DocumentTooComplex(what, where=where, fix=PICTURE_FIX) from None
-    what = f"drawing it takes longer than {seconds:g} seconds"
+    except EOFError as end:
+        what = f"it cannot be drawn: {end}"
+    except (ValueError, TypeError, binascii.Error):
+        what = "it cannot be drawn: the parser broke down"
     raise DocumentTooComplex(what, where=where, fix=PICTURE_FIX)
 
 

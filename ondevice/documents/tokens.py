@@ -186,23 +186,23 @@ class DocumentTokens:
         """Numbers of all pages, rising."""
         return self._page_numbers
 
-    def page_number(self, index: int) -> int:
-        """Number of the page at `index` (0-based)."""
-        return self._page_numbers[index]
-
-    def place(self, index: int) -> str:
-        """The page at `index` (0-based) as people name it: `page 3`."""
-        return self.places[index] if self.places else f"{self.document.unit} {self.page_number(index)}"
+    def place(self, page: int) -> str:
+        """The page of that number as people name it: `page 3`, of a collection `manual.pdf, page 3`."""
+        return self.places[page - 1] if self.places else f"{self.document.unit} {page}"
 
     def members(self) -> list[tuple[str, int, int]]:
         """The documents of a collection: the name of each, and its tokens [start, stop)."""
         bounds = pairwise([*self.firsts, self.num_tokens])
-        return [(self.places[self.page_index(start)].rpartition(", ")[0], start, stop) for start, stop in bounds]
+        return [(self.file_of(self.page_of(start)), start, stop) for start, stop in bounds]
 
-    def heading(self, index: int) -> str:
+    def heading(self, page: int) -> str:
         """The same at the beginning of a line: `Page 3`, and of a collection the name of a file as it is."""
-        place = self.place(index)
+        place = self.place(page)
         return place if self.places else place[:1].upper() + place[1:]
+
+    def file_of(self, page: int) -> str:
+        """Name of the document that a page of a collection is of."""
+        return self.places[page - 1].rpartition(", ")[0]
 
     def _read_page(self) -> bool:
         page = next(self._pages, None)

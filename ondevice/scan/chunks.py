@@ -52,7 +52,7 @@ def chunks(tokens: DocumentTokens, size: int, overlap: int) -> Iterator[Chunk]:
     while start < tokens.num_tokens:
         chunk = _cut(tokens, start, min(start + size, tokens.num_tokens))
         if chunk.stop < tokens.num_tokens:
-            chunk = _cut(tokens, start, _sentence_end(tokens, chunk, start + int(_PAST * size), size))
+            chunk = _cut(tokens, start, _sentence_end(tokens, chunk, start + int(_PAST * size)))
         yield chunk
         if chunk.stop >= tokens.num_tokens:
             return
@@ -76,7 +76,7 @@ def _cut(tokens: DocumentTokens, start: int, stop: int) -> Chunk:
     return Chunk(start, stop, _GAP.join(parts), tuple(pieces))
 
 
-def _sentence_end(tokens: DocumentTokens, chunk: Chunk, least: int, size: int) -> int:
+def _sentence_end(tokens: DocumentTokens, chunk: Chunk, least: int) -> int:
     """The token after the last end of a sentence in a chunk, or its own end where none comes after token `least`."""
     ends = [match.end() for match in _SENTENCE_END.finditer(chunk.text)]
     for end in reversed(ends):

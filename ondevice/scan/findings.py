@@ -13,6 +13,7 @@ from statistics import median
 
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.scan.chunks import Chunk
+from ondevice.search.outline import phrase
 
 _BULLET = re.compile(  # no day of a German date
     r"^\s*(?:[-*•–]|\(?\d{1,3}[.)])\s+(?!(?:Jan|Feb|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)\w* \d)"  # noqa: RUF001
@@ -134,7 +135,7 @@ class Findings:
         token = int(spans[:, 1].searchsorted(first, side="right"))
         end = max(int(spans[:, 0].searchsorted(last)), token + 1)
         passage = _passage(page, first, last)
-        return Place(index, first, last, self._tokens.page_number(index), passage, begin + token, begin + end)
+        return Place(index, first, last, self._tokens.page_numbers[index], passage, begin + token, begin + end)
 
 
 def named(answer: str) -> Iterator[str]:
@@ -168,12 +169,8 @@ def split_row(item: str) -> list[str]:
 
 def stands_in(text: str, source: str) -> list[tuple[int, int]]:
     """Places of a text in another, as whole words: characters [start, stop). Case and white space do not count."""
-    words = text.split()
-    if not words:
-        return []
-    pattern = r"\s+".join(map(re.escape, words))
-    before, after = (r"(?<!\w)" if words[0][0].isalnum() else ""), (r"(?!\w)" if words[-1][-1].isalnum() else "")
-    return [match.span() for match in re.finditer(before + pattern + after, source, re.IGNORECASE)]
+    words = text.strip()
+    return [match.span() for match in phrase(words).finditer(source)] if words else []
 
 
 def folded(text: str) -> str:

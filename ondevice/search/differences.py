@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from ondevice.search.bm25 import own_terms
+from ondevice.search.outline import TEXTS
 from ondevice.search.sentences import sentences
 
 _ASKS = re.compile(
@@ -26,9 +27,8 @@ _ASKS = re.compile(
 _ASIDE = re.compile(
     r"chang\w*|differ\w*|compar\w*|between|versions?|both|two|new|newer|old|older|added|removed|deleted|list|show|find|all"
     r"|every|one|other|ones|another|previous|earlier|later|current|latest|first|second|drafts?|revisions?|cop(?:y|ies)"
-    r"|documents?|texts?|files?|contracts?|agreements?|leases?|reports?|polic(?:y|ies)|terms|clauses?|sections?|parts?"
-    r"|sentences?|there|any|these|those|them|they|their|its|since|than|made|were|main|exactly|please|summari[sz]e|in|on"
-    r"|as|by|for|an|at|been|s|i|we|you|us"
+    rf"|(?:{TEXTS})s?|polic(?:y|ies)|terms|clauses?|sections?|parts?|sentences?|there|any|these|those|them|they|their"
+    r"|its|since|than|made|were|main|exactly|please|summari[sz]e|in|on|as|by|for|an|at|been|s|i|we|you|us"
     r"|unterschied\w*|unterscheide\w*|\w*änder\w+|vergleich\w*|zwischen|beide[nrs]?|zwei|fassung(?:en)?|dokumente?n?"
     r"|texte?n?|vertr[aä]ge?n?|sich|was|worin|alle|neue?|gegenüber|zeige?|nenne|gibt|es|die|sind|bitte"
 )

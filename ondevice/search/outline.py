@@ -10,6 +10,10 @@ from typing import NamedTuple
 
 AS_WRITTEN = ("txt", "csv", "jsonl", "srt", "rtf", "image")  # kinds of documents whose readers mark nothing
 MARKDOWN = ("md", "ipynb")
+TEXTS = (  # what a question may call a document
+    "document|text|paper|book|article|report|contract|story|novel|file|letter|manual|pdf|lease|thesis|essay|agreement"
+    "|deck|presentation|workbook"
+)
 FENCED = re.compile(r"(^ {0,3}(?:```|~~~).*?(?:^ {0,3}(?:```|~~~)[ \t]*$|\Z))", re.MULTILINE | re.DOTALL)
 _LINE = re.compile(r"[^\n]*")
 MARK = re.compile(r"^#{2,7} (?=\S)", re.MULTILINE)  # of headings, but in Markdown
@@ -35,7 +39,7 @@ _NAMES_ONE = re.compile(
 )
 _IN_QUOTES = re.compile(r"[\"\u201c]([^\"\u201c\u201d]{2,80})[\"\u201d]")
 _SUMMARY = re.compile(  # of which text, too: a document with a heading "Report" may be asked for as one
-    r"(?i)\b(?:summar\w*|overview|outline|document|text|paper|book|article|report|contract|story|file|letter|manual)\b"
+    rf"(?i)\b(?:summar\w*|overview|outline|{TEXTS})\b"
 )
 _WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _OWN = rf"\d{{1,3}}(?:\.\d{{1,3}}){{0,3}}|{'|'.join(_WORDS)}|{_ROMAN}"
@@ -131,6 +135,12 @@ def heading_at(headings: Sequence[Heading], character: int) -> Heading | None:
     """The last heading that begins at or before a character; None if none does."""
     at = bisect_right(headings, character, key=lambda one: one.start)
     return headings[at - 1] if at else None
+
+
+def phrase(words: str) -> re.Pattern[str]:
+    """The pattern of whole words next to each other. Case and white space do not count."""
+    before, after = (r"(?<!\w)" if words[:1].isalnum() else ""), (r"(?!\w)" if words[-1:].isalnum() else "")
+    return re.compile(before + r"\s+".join(map(re.escape, words.split())) + after, re.IGNORECASE)
 
 
 def matches(pattern: re.Pattern[str], texts: Sequence[str]) -> Iterator[tuple[int, re.Match[str], int]]:

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
-from ondevice.search.outline import numbers_named
+from ondevice.search.outline import TEXTS, matches, numbers_named, phrase
 from ondevice.search.sentences import sentences
 
 NUMBERED = ("page", "slide", "sheet")  # units whose numbers are the document's own
@@ -26,7 +26,7 @@ _RANGE = re.compile(rf"(\d+)(?:\s*(?:[-\u2013]|to|through|bis|à)\s*(?:{_PAGE}\s
 _END = re.compile(
     rf"\b(?:(first|erste[nr]?)|last|final|letzte[nr]?)\s+{_PAGE}\b(?!\s+of\s+(?:chapter|section|part)\b)", re.I
 )
-_TEXTS = "document|text|paper|book|article|report|contract|story|novel|file|letter|manual|page|chapter|section|it"
+_TEXTS = f"{TEXTS}|page|chapter|section|it"
 _TEXT = rf"(?:{_TEXTS})"
 _OF_IT = (
     rf"(?:of|in|from|des|im|der|dieses)\s+(?:(?:the|this|that|its|entire|whole)\s+)*(?:{_TEXTS}|dokuments?|textes?)\b"
@@ -48,7 +48,7 @@ _COUNT = re.compile(
 )
 _IN_ALL = (  # the end of a question that asks how many there are in all of a document
     r"(?:\s+are there(?: in all)?)?(?:\s+(?:does|do|has|have|is|are|there|in)\b)*(?:\s+(?:the|this|that|these)\b)?"
-    rf"(?:\s+(?:{_TEXTS}|pdf|deck|presentation|workbook|thesis|essay))?(?:\s+(?:have|has|contain|long|altogether))?\W*\Z"
+    rf"(?:\s+(?:{_TEXTS}))?(?:\s+(?:have|has|contain|long|altogether))?\W*\Z"
 )
 _ABOUT_FILE = re.compile(
     rf"(?i)\bhow many {_PAGE}{_IN_ALL}"
@@ -77,7 +77,7 @@ _WHOLE = re.compile(
     r"|points(?! of contact))\b"
     rf"|\b(?:main|key|central|overall) (?:point|purpose)s?\b(?=\W*\Z|[,;]| (?:of|in) (?:this|the|it)(?: {_TEXT})?\W*\Z)"
     r"|\bwhat(?:['\u2019]s| is| are| was| does| do) (?:this|the|that|these|all)? ?"
-    rf"(?:{_TEXTS}|this|that|pdf|lease|thesis|essay|agreement)s? "
+    rf"(?:{_TEXTS}|this|that)s? "
     r"(?:about|all about|talk about|deal with|say|cover|have in common)"
     r"(?=\s*[,;.?!]|\s*\Z| in (?:short|brief|general|one|two|three|a few|\d))"
     r"|\b(?:entire|whole) (?:document|text|paper|book|article|report|contract|story)\b"
@@ -173,8 +173,7 @@ def told(question: str, texts: Sequence[str], name: str, unit: str, numbers: Seq
     is_of_all = not (_numbers(question) or _END.search(question) or numbers_named(question))
     if (counted := _COUNT.search(question)) and is_of_all:
         words = counted[1] or counted[2] or counted[3]
-        phrase = r"\s+".join(map(re.escape, words.split()))
-        times = sum(len(re.findall(rf"(?<!\w){phrase}(?!\w)", text, re.IGNORECASE)) for text in texts)
+        times = sum(1 for _ in matches(phrase(words), texts))
         which = f'the words "{words}" are' if " " in words else f'the word "{words}" is'
         return f"(Times that {which} in the text: {times}.) "
     if _ABOUT_FILE.search(question):

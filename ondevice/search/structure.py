@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from ondevice.search.outline import Heading, heading_at, matches
+from ondevice.search.outline import TEXTS, Heading, heading_at, matches, phrase
 
 _KIND = r"(heading|section|chapter|part|book)"
 _KINDS = {
@@ -23,8 +23,7 @@ _PLAIN = re.compile(
 _OFFERS, _LISTS = {"do", "can", "could"}, {"list", "name", "show", "give", "tell", "how", "what", "which"}
 _HOW_MANY = re.compile(
     r"(?i)how many (chapters|sections|headings) (?:does|do|has|have|are in|are there in) (?:the|this|that|it|its)"
-    r"(?: (?:document|text|paper|book|novel|story|article|report|essay|thesis|contract|agreement|file|manual|pdf))?"
-    r"(?: (?:have|contain))?\W*\Z"
+    rf"(?: (?:{TEXTS}))?(?: (?:have|contain))?\W*\Z"
 )
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "last")
 _NTH = re.compile(rf"(?i)\b({'|'.join(_ORDINALS)}) {_KIND}\b.{{0,12}}\b(?:called|title|titled|headed|named?)\b")
@@ -94,10 +93,8 @@ def _of_kind(headings: Sequence[Heading], kind: str) -> Sequence[Heading]:
 
 def _with_words(words: str, texts: Sequence[str], headings: Sequence[Heading], page: Callable[[int], str]) -> str:
     """The sections in which some words stand, in the order of the document."""
-    phrase = r"\s+".join(map(re.escape, words.split()))
-    pattern = re.compile(rf"(?<!\w){phrase}(?!\w)", re.IGNORECASE)
     found: dict[str, str] = {}
-    for index, _, start in matches(pattern, texts):
+    for index, _, start in matches(phrase(words), texts):
         heading = heading_at(headings, start)
         found.setdefault(heading.title if heading else "the beginning", page(index))
     if not found:

@@ -25,7 +25,7 @@ def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return None
 
 
-def check_address(host: str, port: int, *, listen: bool, auth: Auth | None) -> None:
+def check_address(host: str, *, listen: bool, auth: Auth | None) -> None:
     """Refuse to be reachable from other machines by accident, or without a password."""
     if is_loopback(host):
         return

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
-from ondevice.documents.pictures import PagePicture, draw_page, draw_small
+from ondevice.documents.pictures import PagePicture, draw_pages
 from ondevice.errors import DocumentError
 
 MOST_BYTES = 12_000_000  # of pictures of one document that are remembered: some 40 pages
@@ -58,11 +58,10 @@ class PageFile:
             _drawing.release()
 
     def _draw(self, number: int, width: int) -> PagePicture:
-        if not width:
-            return draw_page(self.path, number, self.password)
         first = (number - 1) // _BLOCK * _BLOCK + 1
-        missing = [at for at in range(first, first + _BLOCK) if at != number and (at, width) not in self._drawn]
-        drawn = draw_small(self.path, number, missing, width, self.password)
+        block = range(first, first + _BLOCK) if width else ()
+        missing = [at for at in block if at != number and (at, width) not in self._drawn]
+        drawn = draw_pages(self.path, number, self.password, width=width, beside=missing)
         self._drawn.update({(at, width): picture for at, picture in zip(missing, drawn[1:], strict=False)})
         return drawn[0]
 

@@ -32,9 +32,9 @@ def _text(jobs: Jobs, one: Member) -> DocumentTokens:
 def lay_together(jobs: Jobs, workspace: Workspace, members: Sequence[Member]) -> None:
     """Fill a collection's workspace with some texts, in this order; raises OndeviceError where one cannot be had."""
     workspace.member_ids = tuple(member.id for member in members)
-    collection = collect(jobs.engine, [_text(jobs, member) for member in members])
-    workspace.accept(collection.session.context.tokens)
-    workspace.session = collection.session
+    session = collect(jobs.engine, [_text(jobs, member) for member in members])
+    workspace.accept(session.context.tokens)
+    workspace.session = session
 
 
 def members(jobs: Jobs, visitor: Visitor) -> list[Member]:

@@ -9,7 +9,7 @@ import hashlib
 import secrets
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ondevice.errors import DocumentError
 from ondevice.serving.workspace import Workspace
@@ -121,6 +121,17 @@ class Visitor:
                     self.current = self.workspaces[min(place, len(self.workspaces) - 1)]
         workspace.halt()
         workspace.forget()
+
+    def close_unopened(self, workspace: Workspace, before: Workspace) -> str | None:
+        """Close what nothing was opened in, and look at `before` again; returns why, or None where something was."""
+        if workspace.document is not None or workspace.locked is not None:
+            return None
+        problem, asked = workspace.problem, workspace.asked.take()
+        self.close(workspace)
+        self.look_at(before)
+        if asked is not None and self.current.is_unused:
+            self.current.asked.put(replace(asked, conversation=None))  # it waits for the next document
+        return problem
 
     def halt(self) -> None:
         """Stop everything, and wait until it has ended."""

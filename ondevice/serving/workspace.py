@@ -198,14 +198,11 @@ class Workspace:
 
     def place(self, page: int) -> str:
         """A page as people name it: `page 3`."""
-        if self.is_collection and self.tokens is not None:
-            return self.tokens.places[page - 1]
-        return f"{self.document.unit if self.document is not None else 'page'} {page}"
+        return self.tokens.place(page) if self.tokens is not None else f"page {page}"
 
     def heading(self, page: int) -> str:
         """The same at the beginning of a line: `Page 3`, or the name of a file as it is."""
-        place = self.place(page)
-        return place if self.is_collection else place[:1].upper() + place[1:]
+        return self.tokens.heading(page) if self.tokens is not None else f"Page {page}"
 
     @property
     def is_reading(self) -> bool:

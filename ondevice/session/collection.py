@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -21,31 +21,8 @@ from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 
 
-@dataclass(frozen=True)
-class Collection:
-    """Documents as one.
-
-    Attributes:
-        session: to be asked; its document has the pages of all of them, numbered through.
-        documents: in their order.
-        pages: for each page of the collection, which of the documents it is of, and its number there.
-    """
-
-    session: Session
-    documents: tuple[Document, ...]
-    pages: tuple[tuple[int, int], ...]
-
-    def name(self, page: int) -> str:
-        """The document that a page of the collection is of."""
-        return self.documents[self.pages[page - 1][0]].name
-
-    def place(self, page: int) -> str:
-        """A page of the collection as people name it: `manual.pdf, page 3`."""
-        return self.session.context.tokens.place(page - 1)
-
-
-def collect(engine: Engine, texts: Sequence[DocumentTokens]) -> Collection:
-    """Lay texts one behind the other; those given stay as they are.
+def collect(engine: Engine, texts: Sequence[DocumentTokens]) -> Session:
+    """A session to be asked, whose document has the pages of all texts, numbered through; those given stay as they are.
 
     Args:
         texts: of the engine's tokenizer, each to its end.
@@ -61,15 +38,15 @@ def collect(engine: Engine, texts: Sequence[DocumentTokens]) -> Collection:
             raise PotError("A stream has no text to be found again", where=where, fix=fix)
     session = Session(engine.plan(replace(engine.config, pot=PotConfig())))
     joined, pages = _joined(engine, texts)
-    context, documents = session.context, tuple(_apart([tokens.document for tokens in texts]))
-    context.tokens, context.spans = joined, [(0, joined.num_tokens)]
+    documents = list(_apart([tokens.document for tokens in texts]))
+    session.context.tokens, session.context.spans = joined, [(0, joined.num_tokens)]
     joined.places = tuple(f"{documents[which].name}, {documents[which].unit} {number}" for which, number in pages)
     joined.firsts = tuple(accumulate((tokens.num_tokens for tokens in texts[:-1]), initial=0))
-    return Collection(session, documents, pages)
+    return session
 
 
-def _joined(engine: Engine, texts: Sequence[DocumentTokens]) -> tuple[DocumentTokens, tuple[tuple[int, int], ...]]:
-    """The tokens of all documents as those of one, and where each of its pages is from."""
+def _joined(engine: Engine, texts: Sequence[DocumentTokens]) -> tuple[DocumentTokens, list[tuple[int, int]]]:
+    """The tokens of all documents as those of one, and of each page its document, an index, and its number there."""
     states, pages, notes = [], list[tuple[int, int]](), list[PageNote]()
     first_token = 0
     for which, tokens in enumerate(texts):
@@ -85,7 +62,7 @@ def _joined(engine: Engine, texts: Sequence[DocumentTokens]) -> tuple[DocumentTo
     joined["num_tokens"] = np.array([first_token])
     document = Document(f"{len(texts)} documents", "collection", "page", (), num_pages=len(pages))
     encode, vocab_size = engine.loaded.tokenizer.encode, engine.decoder.parts.vocab_size
-    return DocumentTokens.restore(document, encode, joined, notes, vocab_size), tuple(pages)
+    return DocumentTokens.restore(document, encode, joined, notes, vocab_size), pages
 
 
 def _apart(documents: Sequence[Document]) -> Iterator[Document]:

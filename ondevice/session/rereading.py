@@ -76,7 +76,7 @@ class Rereading:
         """The heading above a character of a page, in a collection after its document."""
         above = heading_at(self._tokens.headings, self._starts[page_index] + start)
         title = "" if above is None else above.title[:_TITLE_CHARS]
-        return ", ".join(filter(None, (self._tokens.place(page_index) if self._tokens.places else "", title)))
+        return ", ".join(filter(None, (self._tokens.places[page_index] if self._tokens.places else "", title)))
 
     def find(
         self,
@@ -230,7 +230,7 @@ class Rereading:
         """Ids before a passage: an empty line, the page that it is on, where pages have numbers, and its heading."""
         tokens, text = self._tokens, "" if is_first else _BETWEEN
         is_numbered = tokens.places or tokens.document.unit in NUMBERED
-        page = tokens.heading(tokens.page_index(token)) if is_numbered else ""
+        page = tokens.heading(tokens.page_of(token)) if is_numbered else ""
         character = int(self._spans[token, 0])
         above = heading_at(tokens.headings, character)
         title = above.title[:_TITLE_CHARS] if above is not None and above.start < character else ""

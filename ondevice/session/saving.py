@@ -326,7 +326,7 @@ def _pages(tokens: DocumentTokens) -> tuple[Page, ...]:
     notes = {note.page: note for note in tokens.notes}
     pages = []
     for index, text in enumerate(tokens.texts):
-        number = tokens.page_number(index)
+        number = tokens.page_numbers[index]
         note = notes.get(number)
         pages.append(Page(number, text, note.code, note.message) if note is not None else Page(number, text))
     return tuple(pages)

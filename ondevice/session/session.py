@@ -305,7 +305,8 @@ class Session:
             return None
         if known := compared(question, tokens):
             return known
-        if text := from_outline(question, tokens.texts, lambda: tokens.headings, tokens.place):
+        pages = tokens.page_numbers
+        if text := from_outline(question, tokens.texts, lambda: tokens.headings, lambda at: tokens.place(pages[at])):
             return Known(text, "outline")
         subject = subject_of(question) if generation.num_passage_tokens or tokens.places else ""
         if not subject or asks_for_whole(question) or self._names_place(question):

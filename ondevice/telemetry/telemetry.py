@@ -33,7 +33,6 @@ class Telemetry:
         stage_seconds: seconds by stage of `STAGES` since the beginning; of `offload` those that reading waited.
         offload_hidden_seconds: copying into host memory that went on beside the forward passes.
         num_cycles: distillations so far.
-        answer: text of the answer in progress, or of the last one.
         pace: of the forward passes, while the pot fills.
     """
 
@@ -46,7 +45,6 @@ class Telemetry:
     stage_seconds: dict[Stage, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
     offload_hidden_seconds: float = 0.0
     num_cycles: int = 0
-    answer: str = ""
     pace: Pace = field(default_factory=Pace)
     _capacity: int = 0
     _recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_RECENT_PASSES))
@@ -83,12 +81,7 @@ class Telemetry:
             case events.DocumentRead():
                 self.num_total = event.ledger.tokens_total
                 self._add(event.stage_seconds)
-            case events.QuestionRead():
-                self.answer = ""
-            case events.AnswerToken():
-                self.answer += event.text
             case events.AnswerFinished():
-                self.answer = event.text
                 self._add(event.stage_seconds)
 
     def _add(self, seconds: Mapping[Stage, float]) -> None:

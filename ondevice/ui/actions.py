@@ -7,7 +7,6 @@ an action with a sentence on the screen, or with NotBegun, and nothing that was 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -163,14 +162,9 @@ class Actions:
             if password is None:
                 upload.discard()
             return []
-        if workspace.document is not None or workspace.locked is not None:
-            return []
-        problem, asked = workspace.problem, workspace.asked.take()
-        visitor.close(workspace)
-        visitor.look_at(before)
-        if asked is not None and visitor.current.is_unused:
-            visitor.current.asked.put(replace(asked, conversation=None))  # it waits for the next document
-        yield self._runner.page(visitor)
+        problem = visitor.close_unopened(workspace, before)
+        if problem is not None:
+            yield self._runner.page(visitor)
         return [problem] if problem else []
 
     # -- reading and asking ----------------------------------------------------------------------

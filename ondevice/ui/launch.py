@@ -58,7 +58,7 @@ def launch(
             taken.
         ModelError: at the end, where the model could not be loaded, nor another one was chosen.
     """
-    check_address(host, port, listen=listen, auth=auth)
+    check_address(host, listen=listen, auth=auth)
     console = Console()
     engine = Engine.without_model(config)
     loading = Loading(engine, partial(Engine.load, config))

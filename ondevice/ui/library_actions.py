@@ -33,10 +33,7 @@ class LibraryActions:
         before = visitor.current
         visitor.look_at(workspace)
         has_begun = yield from self._runner.run(visitor, workspace, self._jobs.reopen(workspace, entry))
-        if has_begun and workspace.document is None:
-            problem = workspace.problem
-            visitor.close(workspace)
-            visitor.look_at(before)
+        if has_begun and (problem := visitor.close_unopened(workspace, before)) is not None:
             visitor.current.problem = problem or "Opening it was stopped."
             yield self._runner.page(visitor)
 

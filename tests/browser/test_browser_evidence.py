@@ -55,7 +55,7 @@ def _source(tokens: Any, word: str) -> Source:
                 first = tokens.page_tokens(index)[0] + len(text[:start].encode())
                 passage = text[start:stop].rstrip()
                 end = first + len(passage.encode())
-                return Source(passage, tokens.page_number(index), first, end, start, stop, 0.5, 0.2)
+                return Source(passage, tokens.page_numbers[index], first, end, start, stop, 0.5, 0.2)
     raise AssertionError(word)
 
 

@@ -10,8 +10,8 @@ from ondevice.decode.compared import compared
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
 from ondevice.events import AnswerFinished, TokensRecalled
-from ondevice.session.collection import Collection, collect
-from ondevice.session.engine import Engine
+from ondevice.session.collection import collect
+from ondevice.session.engine import Engine, Session
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tokenised
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -35,16 +35,16 @@ def document(name: str, pages: tuple[str, ...]) -> DocumentTokens:
     return tokenised(whole, LOADED.tokenizer.encode)
 
 
-def together(*texts: tuple[str, ...]) -> Collection:
+def together(*texts: tuple[str, ...]) -> Session:
     return collect(ENGINE, [document(f"lease-{number}.pdf", pages) for number, pages in enumerate(texts, 1)])
 
 
 def known(question: str, *texts: tuple[str, ...]) -> Known | None:
-    return compared(question, together(*texts).session.context.tokens)
+    return compared(question, together(*texts).context.tokens)
 
 
 def test_each_difference_stands_there_with_its_place_and_is_a_source() -> None:
-    *events, finished = together(OLD, NEW).session.ask("What changed?")
+    *events, finished = together(OLD, NEW).ask("What changed?")
     assert isinstance(finished, AnswerFinished)
     assert not any(isinstance(event, TokensRecalled) for event in events)
     assert finished.stop_reason == "compared"

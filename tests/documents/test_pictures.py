@@ -15,7 +15,7 @@ from PIL import Image
 
 from ondevice.documents import read
 from ondevice.documents.formats import pdf_picture
-from ondevice.documents.pictures import PICTURE_LIMITS, PagePicture, draw_page, draw_small, frames
+from ondevice.documents.pictures import PICTURE_LIMITS, PagePicture, draw_pages, frames
 from ondevice.documents.worker import process
 from ondevice.errors import DocumentError, DocumentTooComplex
 from tests.builders.documents import encrypt, make_pdf, show
@@ -50,7 +50,7 @@ def pixels(picture: PagePicture) -> np.ndarray:
 
 
 def test_a_page_is_drawn_within_its_bound(book: Path) -> None:
-    picture = draw_page(book, 1)
+    (picture,) = draw_pages(book, 1)
     grey = pixels(picture)
     assert grey.shape == (picture.height, picture.width)
     assert 0.9 * pdf_picture.MOST_PIXELS < grey.size < 1.01 * pdf_picture.MOST_PIXELS
@@ -66,7 +66,7 @@ def test_a_passage_is_framed_where_its_letters_stand(book: Path, number: int) ->
     flat = page.text.replace("\n", " ")
     start = flat.index(PASSAGE[:9], flat.index("1886"))
     stop = flat.index("northern")
-    picture = draw_page(book, number)
+    (picture,) = draw_pages(book, number)
     found = frames(picture, page.text, start, stop)
     assert len(found) >= 2, "one a line"
     ink = pixels(picture) < 128
@@ -82,7 +82,7 @@ def test_a_passage_is_framed_where_its_letters_stand(book: Path, number: int) ->
 
 def test_the_frame_holds_exactly_the_letters_of_the_passage(book: Path) -> None:
     page = read(book).pages[0]  # type: ignore[index]
-    picture = draw_page(book, 1)
+    (picture,) = draw_pages(book, 1)
     start = page.text.index("224")
     ((left, top, right, bottom),) = frames(picture, page.text, start, start + 3)
     inside = [
@@ -126,32 +126,32 @@ def test_what_is_not_there_is_not_framed(passage: str) -> None:
 
 def test_a_page_that_cannot_be_drawn_says_why(book: Path, tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match="page 3 is missing from the file"):
-        draw_page(book, 3)
+        draw_pages(book, 3)
     broken = tmp_path / "broken.pdf"
     broken.write_bytes(b"%PDF-1.7\nthis is no document\n")
     with pytest.raises(DocumentError, match="too damaged to be drawn"):
-        draw_page(broken, 1)
+        draw_pages(broken, 1)
     locked = encrypt(book, tmp_path / "locked.pdf", user="sesame")
     with pytest.raises(DocumentError, match="encrypted"):
-        draw_page(locked, 1)
+        draw_pages(locked, 1)
     with pytest.raises(DocumentError, match="does not open"):
-        draw_page(locked, 1, "wrong")
-    assert draw_page(locked, 1, "sesame").width > 0
+        draw_pages(locked, 1, "wrong")
+    assert draw_pages(locked, 1, "sesame")[0].width > 0
 
 
 def test_small_pictures_come_together_as_far_as_they_can_be_drawn(book: Path, tmp_path: Path) -> None:
-    small = draw_small(book, 2, [1, 3, 4], 280, None)
+    small = draw_pages(book, 2, width=280, beside=[1, 3, 4])
     assert [picture.width for picture in small] in ([280, 280], [281, 281]), "there are two pages"
     assert all(len(picture.image) < 40_000 and not picture.text for picture in small)
     assert pixels(small[0]).min() < 160, "ink"
     broken = tmp_path / "broken.pdf"
     broken.write_bytes(b"%PDF-1.7\nthis is no document\n")
     with pytest.raises(DocumentError, match="too damaged to be drawn"):
-        draw_small(broken, 1, [2], 280, None)
+        draw_pages(broken, 1, width=280, beside=[2])
 
 
 def test_pages_without_text_are_drawn_without_places(tmp_path: Path) -> None:
-    picture = draw_page(make_pdf(tmp_path / "a.pdf", b"0 0 200 200 re f"), 1)
+    (picture,) = draw_pages(make_pdf(tmp_path / "a.pdf", b"0 0 200 200 re f"), 1)
     assert picture.text == ""
     assert picture.places.shape == (0, 4)
     assert pixels(picture).min() < 20
@@ -162,7 +162,7 @@ def test_absurd_sizes_of_a_page_stay_within_the_bound(tmp_path: Path, box: bytes
     path = make_pdf(tmp_path / "a.pdf", show("text"))
     path.write_bytes(path.read_bytes().replace(b"[0 0 595 842]", b"[" + box + b"]"))
     try:
-        picture = draw_page(path, 1)
+        (picture,) = draw_pages(path, 1)
     except DocumentError:
         return
     assert picture.width * picture.height <= 1.05 * pdf_picture.MOST_PIXELS + picture.width + picture.height
@@ -171,12 +171,12 @@ def test_absurd_sizes_of_a_page_stay_within_the_bound(tmp_path: Path, box: bytes
 def test_a_page_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     slow = make_pdf(tmp_path / "slow.pdf", b"0 0 595 842 re W n /Sh sh " + b"10 10 500 800 re S\n" * 400_000)
     with pytest.raises(DocumentTooComplex, match=r"longer than 0\.05 seconds"):
-        draw_page(slow, 1, limits=replace(PICTURE_LIMITS, wall_seconds=0.05))
+        draw_pages(slow, 1, limits=replace(PICTURE_LIMITS, wall_seconds=0.05))
     # Without room either the library breaks down, or Python says so before it.
     with pytest.raises(
         DocumentError, match=r"cannot be drawn: the parser broke down|takes more memory than is allowed"
     ):
-        draw_page(slow, 1, limits=replace(PICTURE_LIMITS, memory_bytes=60_000_000))
+        draw_pages(slow, 1, limits=replace(PICTURE_LIMITS, memory_bytes=60_000_000))
 
 
 def worker_that(does: str) -> str:
@@ -204,7 +204,7 @@ def test_a_library_that_finds_no_room_is_no_damaged_file(
     """
     monkeypatch.setattr(process, "_BOOTSTRAP", worker_that(body))
     with pytest.raises(DocumentError, match=told):
-        draw_page(book, 1)
+        draw_pages(book, 1)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_worker_that_sends_nonsense_is_not_believed(
     """
     monkeypatch.setattr(process, "_BOOTSTRAP", worker_that(body))
     with pytest.raises(DocumentError, match="cannot be drawn"):
-        draw_page(book, 1)
+        draw_pages(book, 1)
 
 
 def test_the_parent_never_loads_the_drawing_library() -> None:

@@ -19,17 +19,17 @@ class Drawer:
     def __init__(self) -> None:
         self.drawn: list[int] = []
 
-    def __call__(self, path: Path, number: int, password: str | None) -> PagePicture:
+    def __call__(self, path: Path, number: int, password: str | None, **beside: object) -> list[PagePicture]:
         self.drawn.append(number)
         if number == 13:
             raise DocumentError("it is too damaged", where="page 13")
-        return PagePicture(b"x" * 1000, 10, 10, "", np.empty((0, 4), np.int32))
+        return [PagePicture(b"x" * 1000, 10, 10, "", np.empty((0, 4), np.int32))]
 
 
 @pytest.fixture
 def drawer(monkeypatch: pytest.MonkeyPatch) -> Drawer:
     drawer = Drawer()
-    monkeypatch.setattr(page_file, "draw_page", drawer)
+    monkeypatch.setattr(page_file, "draw_pages", drawer)
     return drawer
 
 

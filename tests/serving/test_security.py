@@ -150,14 +150,14 @@ def test_what_only_this_machine_reaches(host: str, expected: bool) -> None:
 
 
 def test_other_machines_need_consent_and_a_password() -> None:
-    check_address("127.0.0.1", 7860, listen=False, auth=None)
-    check_address("0.0.0.0", 7860, listen=True, auth=("reader", "lamp oil"))
-    check_address("127.0.0.1", 7860, listen=False, auth=("reader", "short"))
+    check_address("127.0.0.1", listen=False, auth=None)
+    check_address("0.0.0.0", listen=True, auth=("reader", "lamp oil"))
+    check_address("127.0.0.1", listen=False, auth=("reader", "short"))
     with pytest.raises(ConfigError, match="has 7 characters"):
-        check_address("0.0.0.0", 7860, listen=True, auth=("reader", "7 signs"))
+        check_address("0.0.0.0", listen=True, auth=("reader", "7 signs"))
     with pytest.raises(ConfigError, match="other machines"):
-        check_address("0.0.0.0", 7860, listen=False, auth=("reader", "secret"))
+        check_address("0.0.0.0", listen=False, auth=("reader", "secret"))
     with pytest.raises(ConfigError, match="everyone on the network"):
-        check_address("0.0.0.0", 7860, listen=True, auth=None)
+        check_address("0.0.0.0", listen=True, auth=None)
     with pytest.raises(ConfigError, match="everyone on the network"):
-        check_address("", 7860, listen=True, auth=("reader", ""))
+        check_address("", listen=True, auth=("reader", ""))

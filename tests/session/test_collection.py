@@ -12,8 +12,9 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
 from ondevice.errors import PotError
 from ondevice.events import AnswerFinished, TokensRecalled
-from ondevice.session.collection import Collection, collect
+from ondevice.session.collection import collect
 from ondevice.session.engine import Engine
+from ondevice.session.session import Session
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tokenised
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -35,37 +36,37 @@ def document(which: int) -> DocumentTokens:
     return tokenised(Document(name, "txt", "part", pages, 3, len(text)), LOADED.tokenizer.encode)
 
 
-def ask(collection: Collection, question: str) -> tuple[AnswerFinished, list[TokensRecalled]]:
-    *events, finished = collection.session.ask(question)
+def ask(collection: Session, question: str) -> tuple[AnswerFinished, list[TokensRecalled]]:
+    *events, finished = collection.ask(question)
     assert isinstance(finished, AnswerFinished)
     return finished, [event for event in events if isinstance(event, TokensRecalled)]
 
 
-def read_for(collection: Collection, question: str) -> str:
+def read_for(collection: Session, question: str) -> str:
     """The text that is read for a question."""
     [recalled] = ask(collection, question)[1]
-    text, spans = collection.session.context.tokens.whole()
+    text, spans = collection.context.tokens.whole()
     return "".join(text[spans[start, 0] : spans[stop - 1, 1]] for start, stop in recalled.tokens)
 
 
 def test_pages_are_those_of_their_documents() -> None:
     collection = collect(ENGINE, [document(0), document(1)])
-    tokens = collection.session.context.tokens
-    assert [collection.place(page) for page in range(1, 7)] == [
+    tokens = collection.context.tokens
+    assert [tokens.place(page) for page in range(1, 7)] == [
         f"{name}, part {number}" for name in ("0.txt", "1.txt") for number in (1, 2, 4)
     ]
-    assert [collection.place(note.page) for note in tokens.notes] == ["0.txt, part 2", "1.txt, part 2"]
+    assert [tokens.place(note.page) for note in tokens.notes] == ["0.txt, part 2", "1.txt, part 2"]
     assert "".join(tokens.texts) == TEXTS[0] + TEXTS[1]
     first_of_second = tokens.firsts[1]
-    assert collection.place(tokens.page_of(first_of_second)) == "1.txt, part 1"
-    assert collection.name(tokens.page_of(first_of_second - 1)) == "0.txt"
+    assert tokens.place(tokens.page_of(first_of_second)) == "1.txt, part 1"
+    assert tokens.file_of(tokens.page_of(first_of_second - 1)) == "0.txt"
 
 
 def test_documents_of_one_name_are_told_apart() -> None:
     texts = [document(0), document(0), document(1)]
     collection = collect(ENGINE, texts)
-    assert [one.name for one in collection.documents] == ["0.txt (1)", "0.txt (2)", "1.txt"]
-    assert collection.place(4) == "0.txt (2), part 1"
+    assert list(map(collection.context.tokens.file_of, (1, 4, 7))) == ["0.txt (1)", "0.txt (2)", "1.txt"]
+    assert collection.context.tokens.place(4) == "0.txt (2), part 1"
     assert texts[0].document.name == "0.txt"
 
 
@@ -80,12 +81,13 @@ def test_a_question_finds_its_passage_in_whichever_document_has_it(order: tuple[
     texts = [document(which) for which in order]
     before = [tokens.state() for tokens in texts]
     collection = collect(ENGINE, texts)
-    assert not collection.session.context.has_pot, "nothing is read but what is found"
+    assert not collection.context.has_pot, "nothing is read but what is found"
     assert "Ida Voss" in read_for(collection, "Who is the harbour master?")
     finished, [recalled] = ask(collection, "Who is the harbour master?")
-    assert "1.txt" in map(collection.name, recalled.pages)
+    assert "1.txt" in map(collection.context.tokens.file_of, recalled.pages)
     assert all(
-        collection.name(source.page) in {f"{which}.txt" for which in order} for source in finished.sources.passages
+        collection.context.tokens.file_of(source.page) in {f"{which}.txt" for which in order}
+        for source in finished.sources.passages
     )
     for tokens, state in zip(texts, before, strict=True):
         assert all((part == state[name]).all() for name, part in tokens.state().items())
@@ -110,9 +112,9 @@ def test_answers_are_the_same_again_and_hold_no_pot() -> None:
     collection = collect(ENGINE, [document(0), document(1)])
     first = ask(collection, "Who is the harbour master?")[0]
     assert ask(collection, "Who is the harbour master?")[0].text == first.text
-    assert not collection.session.context.has_pot
+    assert not collection.context.has_pot
     pots = plain_generation(max_new_tokens=6, num_passage_tokens=0)
-    *_, finished = collection.session.ask("Who is the harbour master?", pots)
+    *_, finished = collection.ask("Who is the harbour master?", pots)
     assert isinstance(finished, AnswerFinished)
     assert finished.recalled is not None, "there is no pot to answer from"
 
@@ -150,4 +152,4 @@ def test_a_request_for_words_finds_them_in_whichever_document_has_them() -> None
     assert "The harbour master is Ida Voss." in finished.text
     assert finished.text.endswith("(1.txt, part 1)")
     [source] = finished.sources.passages
-    assert collection.place(source.page) == "1.txt, part 1"
+    assert collection.context.tokens.place(source.page) == "1.txt, part 1"

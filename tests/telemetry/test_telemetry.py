@@ -1,4 +1,4 @@
-"""Folding events into numbers: progress, speed, time by stage, the last answer."""
+"""Folding events into numbers: progress, speed, time by stage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 
 from ondevice.events import (
     AnswerFinished,
-    AnswerToken,
     DocumentRead,
     HeadCounts,
     Ledger,
@@ -122,12 +121,3 @@ def test_the_final_account_gives_the_total_of_a_stream() -> None:
     end = DocumentRead(ledger, 2.0, 1, 4)
     telemetry = folded(read(345, 345, 1.0, num_total=None), end)
     assert telemetry.num_total == 345
-
-
-def test_an_answer_is_gathered_from_its_tokens_and_a_new_question_clears_it() -> None:
-    telemetry = folded(QuestionRead("q", 5), AnswerToken(1, "a", 0, 0.1), AnswerToken(2, " b", 1, 0.2))
-    assert telemetry.answer == "a b"
-    telemetry.apply(finished())
-    assert telemetry.answer == finished().text
-    telemetry.apply(QuestionRead("next", 5))
-    assert telemetry.answer == ""

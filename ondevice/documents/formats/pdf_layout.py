@@ -6,7 +6,7 @@ import re
 import statistics
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby
 
 from ondevice.documents.formats.pdf_columns import Columns
 from ondevice.documents.formats.pdf_glyphs import ASKEW, Run, in_frame, is_bold
@@ -187,7 +187,7 @@ def _rejoined(texts: list[str], words: set[str]) -> list[str]:
     Its hyphen goes, unless the word is known with it, or begins like a compound and is not known without.
     """
     lines = list(texts)
-    for index, (line, after) in enumerate(pairwise(lines)):
+    for index, after in enumerate(texts[1:]):
         line = lines[index]
         if not line.endswith(_HYPHENS) or not (after[:1].islower() or line[-1] == "\u00ad"):
             continue

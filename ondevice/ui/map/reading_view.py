@@ -50,8 +50,8 @@ def piece(view: TokenView, index: int, part: int, look: Look, cuts: Sequence[int
             shown = shown[:room] + f"… ({len(shown) - room:,} characters are not shown)"
         room = max(room - len(shown), 0)
         runs.append([after - run, shown, int(cells.states[run]), int(cells.steps[run])])
-    about = {"page": view.tokens.page_number(index), "heading": view.tokens.heading(index)}
-    return about | {"start": start, "stop": stop, "runs": runs}
+    page = view.tokens.page_numbers[index]
+    return {"page": page, "heading": view.tokens.heading(page), "start": start, "stop": stop, "runs": runs}
 
 
 def excerpt(view: TokenView, start: int, stop: int) -> dict[str, str]:

@@ -94,7 +94,7 @@ def _pages(view: TokenView, request: Request) -> Response:
     """Number and first token of each page from `first` on, as pairs of uint32."""
     first, tokens = _number(request, "first"), view.tokens
     shown = range(first, min(first + _MAX_PAGES, tokens.num_pages))
-    pairs = [(tokens.page_number(index), tokens.page_tokens(index)[0]) for index in shown]
+    pairs = [(tokens.page_numbers[index], tokens.page_tokens(index)[0]) for index in shown]
     return _binary(np.array(pairs, "<u4").tobytes())
 
 
