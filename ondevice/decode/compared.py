@@ -19,7 +19,7 @@ from ondevice.search.places import documents_named
 
 _MOST = 20  # differences of one answer
 _FEW_CHARS = 60  # of the words that changed, before their sentences
-_MOST_CHARS, _AROUND = 400, 120  # of a quotation, and on either side of what differs in a longer one
+_MOST_CHARS, _AROUND = 240, 80  # of a quotation, and on either side of what differs in a longer one
 
 
 def compared(question: str, tokens: DocumentTokens) -> Known | None:

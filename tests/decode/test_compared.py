@@ -99,7 +99,7 @@ def test_a_long_sentence_is_cut_around_what_differs_on_the_page_of_that() -> Non
     first, second = answer.sources.passages
     assert ("word200" in first.text, "weird200" in second.text) == (True, True)
     assert (first.page, second.page) == (2, 4)
-    assert max(len(first.text), len(second.text)) <= 400
+    assert max(len(first.text), len(second.text)) <= 240
     assert answer.text.count("“…word") == 2
     assert answer.text.count("…”") == 2
 
