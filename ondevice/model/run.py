@@ -227,21 +227,17 @@ class Run:
         """Additive mask where plain causal attention over the last slots would not do; else None.
 
         It is needed once positions go beyond a sliding window, of which only the last `window` logical positions are
-        visible, and when several new tokens lie in slots of evicted ones. Heads differ in what they hold, so the
-        shape is (batch or 1, num_kv_heads or 1, num_tokens, num_slots).
+        visible. Heads differ in what they hold: (batch or 1, num_kv_heads or 1, num_tokens, num_slots).
         """
         pot, angles = self._pot, self._angles
         window, first = own.sliding_window, pot.next_position[layer]
-        if window is not None and first + angles.span <= window:
-            window = None
-        if window is None and (angles.offsets.shape[0] == 1 or pot.victims is None):
+        if window is None or first + angles.span <= window:
             return None
         assert isinstance(pot, MemoryPot)
         new = (first + angles.offsets).to(torch.int32)
         slots = pot.positions_with(layer, new)
         distance = new[:, None] - slots[:, :, None]
-        visible = distance >= 0
-        return additive_mask(visible if window is None else visible & (distance < window), self._dtype)
+        return additive_mask((distance >= 0) & (distance < window), self._dtype)
 
 
 def _all_but(index: Tensor, size: int) -> Tensor:

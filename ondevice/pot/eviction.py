@@ -32,8 +32,8 @@ def save_nothing(victims: Victims | None) -> None:
 class Eviction(Protocol):
     """A rule for decoding, made for a `LongAnswer`."""
 
-    def make_room(self, num_tokens: int = 1) -> None:
-        """Choose slots for the next tokens to overwrite, where layers lack room; raises PotError if too few may go."""
+    def make_room(self) -> None:
+        """Choose slots for the next token to overwrite, where layers lack room; raises PotError if none may go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +75,18 @@ class SinkRecent:
         # What was read may stand far out already: numbering again brings positions back to where they are now.
         self._most = max(_FRAME * pot.shape.capacity, max(pot.next_position) + pot.shape.capacity)
 
-    def make_room(self, num_tokens: int = 1) -> None:
+    def make_room(self) -> None:
         pot = self._pot
-        pot.victims = self._rings.take(num_tokens)
+        pot.victims = self._rings.take()
         if not self._is_saved:
             self._save(slice(0, self._num_sinks))
             self._is_saved = True
-        if max(pot.next_position) + num_tokens > self._most:
+        if max(pot.next_position) >= self._most:
             self._renumber()
         # The sinks follow the query.
         sinks = slice(0, self._num_sinks)
         for layers in self._overwritten_layers() if self._num_sinks else ():
-            pot.positions[layers, ..., sinks] += num_tokens
+            pot.positions[layers, ..., sinks] += 1
             numbering.rotate_slots_(pot, layers, sinks, self._rotate_keys)
 
     def _oldest_first(self, layer: int) -> Tensor:
@@ -122,10 +122,10 @@ class FixedOrder:
         self._rings = Rings(answer.pot, _least_attended(answer).__getitem__, answer.save)
         self._answer = replace(answer, mass=())  # whose memory is needed no more
 
-    def make_room(self, num_tokens: int = 1) -> None:
+    def make_room(self) -> None:
         answer = self._answer
-        answer.pot.victims = self._rings.take(num_tokens)
-        keep_in_window(answer.pot, num_tokens, answer.max_positions, answer.rotate_keys, answer.save)
+        answer.pot.victims = self._rings.take()
+        keep_in_window(answer.pot, answer.max_positions, answer.rotate_keys, answer.save)
 
 
 def _least_attended(answer: LongAnswer) -> list[Tensor]:
@@ -139,9 +139,9 @@ def _least_attended(answer: LongAnswer) -> list[Tensor]:
     return order
 
 
-def keep_in_window(pot: MemoryPot, num_tokens: int, max_positions: int, rotate_keys: RotateKeys, save: Save) -> None:
-    """Number positions again before they run past what the model was trained on."""
-    if max(pot.next_position) + num_tokens <= max_positions or max(pot.num_cached) + num_tokens > max_positions:
+def keep_in_window(pot: MemoryPot, max_positions: int, rotate_keys: RotateKeys, save: Save) -> None:
+    """Number positions again before one more runs past what the model was trained on."""
+    if max(pot.next_position) < max_positions or max(pot.num_cached) >= max_positions:
         return
     save(None)
     numbering.number_in_order_(pot, rotate_keys)

@@ -57,8 +57,8 @@ class MemoryPot:
         max_positions: the most positions that are to occur: as many as slots, or what `expect` says.
         num_protected: tokens at positions below this stay there, and are never evicted (prompt and sinks).
         num_ranked: slots of each layer that the last `compact_` laid out, the most important first.
-        victims: the slots that the next tokens overwrite: the same slice in every head, or for each layer
-            (batch, num_kv_heads, n) int64; None, for all layers or for one: they take free slots.
+        victims: the slots that the next token overwrites: the same slice in every head, or for each layer
+            (batch, num_kv_heads, 1) int64; None, for all layers or for one: it takes a free slot.
         is_uniform: whether all heads of a layer hold the same tokens in the same slots.
     """
 
@@ -134,7 +134,7 @@ class MemoryPot:
         self.max_positions = max(self.max_positions, num_positions)
 
     def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write n new tokens into free slots of a layer, or over the `victims`, and return what attention reads.
+        """Write n new tokens into free slots of a layer, or one over the `victims`, and return what attention reads.
 
         The slots are not counted as used until `commit_`. Arguments have shape (batch, num_kv_heads, n, head_dim),
         `keys` before and `rotated` after RoPE. Two views (batch, num_kv_heads, num_used, head_dim) come back:
@@ -143,6 +143,7 @@ class MemoryPot:
         """
         start, capacity = self.num_cached[layer], self.capacities[layer]
         victims = _of_layer(self.victims, layer)
+        assert victims is None or keys.shape[2] == 1, "tokens take the place of others one by one"
         end = start if victims is not None else start + keys.shape[2]
         assert end <= capacity, f"{end} tokens do not fit in {capacity} slots"
         self.slots.write_(layer, slice(start, end) if victims is None else victims, keys, rotated, values)
@@ -199,7 +200,7 @@ class MemoryPot:
             self._commit_some(offsets, num_tokens, origin, num_transient)
             return
         if self.victims is not None:
-            self._commit_victims(self.victims, num_tokens, origin)
+            self._commit_victims(self.victims, origin)
             return
         for layers, start in self.layers_by_length():
             end = start + num_tokens
@@ -356,19 +357,19 @@ class MemoryPot:
             self.next_position[layer] += num_tokens
             self.clear_(slice(layer, layer + 1), end, end + num_transient)
 
-    def _commit_victims(self, victims: Victims, num_tokens: int, origin: Tensor | int) -> None:
-        shape = (self.shape.batch, self.shape.num_kv_heads, num_tokens)
+    def _commit_victims(self, victims: Victims, origin: Tensor | int) -> None:
+        shape = (self.shape.batch, self.shape.num_kv_heads, 1)
         origins = torch.as_tensor(origin, dtype=torch.int32, device=self.origin.device).expand(shape)
         for layer, first in enumerate(self.next_position):
             index = _of_layer(victims, layer)
             if index is None:
-                start, end = self.num_cached[layer], self.num_cached[layer] + num_tokens
-                index, self.num_cached[layer] = slice(start, end), end
+                index = slice(self.num_cached[layer], self.num_cached[layer] + 1)
+                self.num_cached[layer] = index.stop
                 self.novelty[layer, :, :, index] = UNKNOWN
-            new = torch.arange(first, first + num_tokens, dtype=torch.int32, device=self.positions.device)
-            replace_slots_(self.positions[layer], index, new.expand(shape))
+            new = torch.full_like(origins, first)
+            replace_slots_(self.positions[layer], index, new)
             replace_slots_(self.origin[layer], index, origins)
-            self.next_position[layer] += num_tokens
+            self.next_position[layer] += 1
         self.is_uniform = self.is_uniform and isinstance(victims, slice)
         self.victims = None
 

@@ -55,7 +55,7 @@ class Side:
         """Run tokens (batch, n) through the model, evicting what does not fit; returns logits (batch, n, vocab)."""
         num_tokens = ids.shape[1]
         if self.cache.num_cached[0] + num_tokens > self.capacity:
-            self.rule.make_room(num_tokens)
+            self.rule.make_room()
         observe = getattr(self.rule, "observe", None)
         out = self.decoder.forward(ids, self.cache, num_observed=num_tokens if observe else 0)
         if observe:
