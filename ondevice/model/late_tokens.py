@@ -12,7 +12,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.model.families.parts import AttentionLayer
 from ondevice.model.layer import feed_forward, finish, heads
 from ondevice.pot.host.hidden_tier import DroppedStates
-from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.memory_pot import MemoryPot, NewTokens
 from ondevice.pot.numbering import number_by_origin_
 
 
@@ -47,10 +47,10 @@ def _attend(decoder: Decoder, index: int, normed: Tensor, tokens: Tensor, pot: M
     parts, own = decoder.parts, pot.shape.parts_of(index)
     query_keys, values, _ = heads(parts.layers[index], normed)
     query, keys = query_keys.split((parts.num_heads, parts.num_kv_heads), dim=1)
-    origin = tokens.expand(1, pot.shape.num_kv_heads, -1)
-    new = zip(own, *(some.chunk(len(own), dim=1) for some in (keys, values)), strict=True)
-    for number, own_keys, own_values in new:
-        pot.insert_(number, own_keys, own_values, origin)
+    for number, *both in zip(own, *(some.chunk(len(own), dim=1) for some in (keys, values)), strict=True):
+        new = zip(*(part[0] for part in pot.slots.parts_of(number, *both)), strict=True)
+        num_used = pot.num_cached[number] + tokens.shape[0]
+        pot.insert_last_(number, num_used, [NewTokens(list(head), tokens) for head in new])
     number_by_origin_(pot, decoder.rotate_keys, slice(own.start, own.stop))
     outs = [
         _attend_late(decoder, number, parts.layers[index], part, tokens.shape[0], pot)

@@ -269,22 +269,6 @@ class MemoryPot:
             total += new
         return sums
 
-    def insert_(self, layer: int, keys: Tensor, values: Tensor, origin: Tensor) -> None:
-        """Put n document tokens into free slots of one layer; `number_by_origin_` then gives them their positions.
-
-        Args:
-            keys: (batch, num_kv_heads, n, head_dim), before RoPE.
-            values: as `keys`.
-            origin: (batch, num_kv_heads, n) int32.
-        """
-        new = slice(self.num_cached[layer], self.num_cached[layer] + keys.shape[2])
-        assert new.stop <= self.capacities[layer]
-        self.slots.put_(layer, new, self.slots.parts_of(layer, keys, values))
-        replace_slots_(self.origin[layer], new, origin)
-        self.novelty[layer, ..., new] = UNKNOWN
-        self.num_cached[layer] = new.stop
-        self.is_uniform = False
-
     def insert_last_(self, layer: int, num_used: int, heads: Sequence[NewTokens]) -> None:
         """Make so many slots of one layer used, the last of them in each head by new tokens, over what lies there.
 
