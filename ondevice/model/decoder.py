@@ -27,8 +27,7 @@ from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.model.families import model_parts
 from ondevice.model.families.parts import AttentionLayer, ModelParts
 from ondevice.model.head import Head
-from ondevice.model.options import OptionFields, Options
-from ondevice.model.passes import Cache, Pass
+from ondevice.model.passes import Cache, OptionFields, Options, Pass
 from ondevice.model.plain_layers import plain_layers
 from ondevice.model.rotary import Angles, Rotary
 from ondevice.model.run import Run

@@ -19,8 +19,7 @@ from ondevice.kernels.projection import rounds_activations
 from ondevice.kernels.rope import rotate, rotate_with_half_
 from ondevice.model.families.parts import AttentionLayer, Layer, ModelParts, SharingLayer, has_slots
 from ondevice.model.layer import Heads, after_attention, after_mixing, feed_forward, finish, project_heads, queries
-from ondevice.model.options import Options
-from ondevice.model.passes import PLAIN, Cache, Pass, PassStopped
+from ondevice.model.passes import PLAIN, Cache, Options, Pass, PassStopped
 from ondevice.model.rotary import Angles, Rotary
 from ondevice.model.stateful import Window, mix
 from ondevice.pot.host.hidden_tier import DroppedStates

@@ -14,8 +14,7 @@ from ondevice.errors import ModelError
 from ondevice.kernels.gated import gated
 from ondevice.kernels.state_space import state_space
 from ondevice.model.families.common import NoTurn, activation_of, attention, head_dim_of, short_convolution
-from ondevice.model.families.experts import experts_of
-from ondevice.model.families.fusing import linear_of, norm_of
+from ondevice.model.families.fusing import experts_of, linear_of, norm_of
 from ondevice.model.families.llama import llama_layers
 from ondevice.model.families.parts import AttentionLayer, Layer, Mix, RecurrentLayer
 from ondevice.model.mixture import Op

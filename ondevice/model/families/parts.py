@@ -175,6 +175,9 @@ class WindowLayer(AttentionLayer):
         return {"keys": (None, size), "values": (None, size)}
 
 
+BY_KIND = {"sliding_attention": WindowLayer, "full_attention": AttentionLayer}  # as configurations call them
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingLayer(AttentionLayer):
     """A layer that attends to the keys and values of an earlier one, `source` among all; `qkv` gives queries alone."""
