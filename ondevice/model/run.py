@@ -32,7 +32,6 @@ class Run:
     Args:
         parts: of the model.
         ropes: of all layers; None: it turns nothing.
-        dtype: of its activations.
         pot: takes the tokens.
         angles: of the pass.
     """
@@ -41,12 +40,11 @@ class Run:
         self,
         parts: ModelParts,
         ropes: Sequence[Rotary | None],
-        dtype: torch.dtype,
         pot: Cache,
         angles: Angles,
         options: Options,
     ) -> None:
-        self._parts, self._ropes, self._dtype = parts, ropes, dtype
+        self._parts, self._ropes, self._dtype = parts, ropes, parts.dtype
         self._pot, self._angles, self._options = pot, angles, options
         self._per_layer = pot.shape.pot_layers_per_layer if isinstance(pot, MemoryPot) else 1
         self._mass, self._given, self._queries = list[Tensor](), list[Tensor](), list[Tensor]()

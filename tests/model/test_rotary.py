@@ -95,7 +95,7 @@ def test_a_distillation_turns_keys_as_the_passes_do(model):
 def test_how_far_the_frequencies_of_a_pot_reach():
     def reach(family, fields, max_positions):
         decoder = Decoder(tiny_model(family, **fields))
-        return Rotary(decoder.parts, decoder.dtype, decoder.device).reach(max_positions)
+        return Rotary(decoder.parts, decoder.parts.rotary).reach(max_positions)
 
     assert reach("phi3", LONGROPE, 10) == reach("phi3", LONGROPE, SWITCH) == SWITCH
     assert reach("phi3", LONGROPE, SWITCH + 1) > 10**9
@@ -107,7 +107,7 @@ def test_how_far_the_frequencies_of_a_pot_reach():
 def test_tables_grow_and_never_shrink():
     decoder = Decoder(tiny_model("llama"))
     calls, rotary = [], decoder.parts.rotary
-    counting = Rotary(decoder.parts, decoder.dtype, decoder.device)
+    counting = Rotary(decoder.parts, decoder.parts.rotary)
     counting._rotary = lambda like, positions: calls.append(positions.shape[1]) or rotary(like, positions)
     tables = [counting.table(size, 300)[0].shape[0] for size in (1, 64, 65, 10, 300, 65, 200, 1)]
     assert calls == [64, 128, 512]

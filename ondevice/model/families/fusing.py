@@ -103,7 +103,8 @@ def experts_of(router: Any, experts: Any, num_taken: int, activate: Op) -> Exper
     else:
         own = {name: weight.detach() for name, weight in experts.named_parameters(recurse=False)}
         both = linears_of(experts, own, Linear)
-    return Experts(scores, num_taken, *both, activate)
+    gate_up, down = both
+    return Experts(scores, num_taken, gate_up, down, activate)
 
 
 def weight_of(module: Any) -> Any:

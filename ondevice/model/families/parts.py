@@ -241,6 +241,16 @@ class ModelParts:
             object.__setattr__(self, name, value)
 
     @property
+    def num_heads_of_pot(self) -> int:
+        """(layer, KV head) pairs that have slots."""
+        return len(self.layers) * self.num_kv_heads
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of activations, as the norms have it; quantised weights have integer types."""
+        return self.norm.weight.dtype
+
+    @property
     def sources(self) -> frozenset[int]:
         """The layers, among all, whose keys and values later ones attend to."""
         return frozenset(layer.source for layer in self.all_layers if isinstance(layer, SharingLayer))
