@@ -357,9 +357,7 @@ def _eviction(context: Context, num_document: list[int], mass: list[Tensor], und
             pot=context.pot,
             mass=mass,
             num_document=num_document,
-            num_protected=context.num_protected,
             max_positions=min(context.loaded.max_positions, context.decoder.reach(context.pot)),
-            rotate_keys=context.decoder.rotate_keys,
             save=undo.save,
         )
     )

@@ -172,7 +172,7 @@ class Decoder:
             )
         if frame is not None:  # where heads are layers of the pot, each has its own
             frame = Frame(*(part.view(shape.num_layers, shape.num_kv_heads, -1) for part in frame))
-        return MemoryPot(shape, dtype=self.dtype, device=self.device, frame=frame)
+        return MemoryPot(shape, dtype=self.dtype, device=self.device, rotate_keys=self.rotate_keys, frame=frame)
 
     @torch.inference_mode()
     def forward(self, input_ids: Tensor, pot: Cache, **fields: Unpack[OptionFields]) -> Pass:

@@ -51,7 +51,7 @@ def _attend(decoder: Decoder, index: int, normed: Tensor, tokens: Tensor, pot: M
         new = zip(*(part[0] for part in pot.slots.parts_of(number, *both)), strict=True)
         num_used = pot.num_cached[number] + tokens.shape[0]
         pot.insert_last_(number, num_used, [NewTokens(list(head), tokens) for head in new])
-    number_by_origin_(pot, decoder.rotate_keys, slice(own.start, own.stop))
+    number_by_origin_(pot, slice(own.start, own.stop))
     outs = [
         _attend_late(decoder, number, parts.layers[index], part, tokens.shape[0], pot)
         for number, part in zip(own, query.chunk(len(own), dim=1), strict=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -23,6 +23,15 @@ Victims = slice | list[Tensor | None]
 
 # What is moved at once; all layers of a small model, where every call counts, and no more than caches of a CPU hold.
 _GPU_PIECE, _CPU_PIECE = 128 << 20, 4 << 20  # bytes
+
+
+class RotateKeys(Protocol):
+    """Keys (batch, num_kv_heads, n, head_dim), their positions (batch, num_kv_heads, n), `MemoryPot.max_positions`, a
+    number above all positions, where it is known, and the number of their RoPE in `PotShape.ropes` -> keys after it."""
+
+    def __call__(
+        self, keys: Tensor, positions: Tensor, max_positions: int, end: int | None = None, rope: int = 0
+    ) -> Tensor: ...
 
 
 class NewTokens(NamedTuple):
@@ -41,6 +50,7 @@ class MemoryPot:
     """Fixed-size cache of InfiniPot (arXiv 2410.01518), updated in place as in EQUIP.
 
     Attributes:
+        rotate_keys: applies the RoPE of the model.
         slots: what the slots hold of keys and values, layer by layer.
         native: what the layers without slots keep.
         keys: one tensor a layer, (batch, num_kv_heads, capacity of the layer, head_dim), before RoPE; none: quantised.
@@ -63,9 +73,15 @@ class MemoryPot:
     """
 
     def __init__(
-        self, shape: PotShape, *, dtype: torch.dtype, device: torch.device | str, frame: Frame | None = None
+        self,
+        shape: PotShape,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        rotate_keys: RotateKeys,
+        frame: Frame | None = None,
     ) -> None:
-        self.shape, device = shape, torch.device(device)
+        self.shape, self.rotate_keys, device = shape, rotate_keys, torch.device(device)
         heads = (shape.batch, shape.num_kv_heads)
         self.slots: WideSlots | CodedSlots
         self.keys, self.values, self.rotated, self.halves = (list[Tensor]() for _ in range(4))

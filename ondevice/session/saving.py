@@ -226,7 +226,7 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
     if context.host is not None and (tier or saved.tier.budget_bytes):
         context.host.restore(tier, context.extent, as_it_lies=is_reading)
     context.pot.expect(session.plan.num_positions(tokens.num_tokens))
-    restore_(context.pot, tensors, context.decoder.rotate_keys, context.extent)
+    restore_(context.pot, tensors, context.extent)
     if is_reading:
         restore_reader(session.reader, context, reader)
 

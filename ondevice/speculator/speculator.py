@@ -73,7 +73,6 @@ class Speculator:
         self.pot: MemoryPot | None = None
         self.num_seen = 0
         self._prompt, self._prefix, self._eos_ids = prompt, tuple(prefix), eos_ids
-        self._num_protected = max(len(self._prefix), pot_config.num_sink_tokens)
         self._policy = make_policy(pot_config, seed)
         self._novelty = Novelty(decoder.head.token_loss)
         self._words = WordCounts(decoder.parts.vocab_size)
@@ -91,6 +90,7 @@ class Speculator:
             assert num_tokens is not None
             capacity = len(self._prefix) + num_tokens + self.pot_config.reserve
         self.pot = self.decoder.new_pot(capacity, key_rotation=self.pot_config.key_rotation)
+        self.pot.num_protected = max(len(self._prefix), self.pot_config.num_sink_tokens)
         if self._prefix:
             self._novelty.begin(self._run(self.decoder.ids(self._prefix))[:, -1:])
 
@@ -142,14 +142,7 @@ class Speculator:
     def make_room(self) -> None:
         """Distill the pot by what the prompt after the last stretch attended to."""
         assert self._policy is not None, "a pot that is never distilled does not overflow"
-        distill(
-            self.opened_pot(),
-            self._policy,
-            self._mass,
-            self.pot_config,
-            num_protected=self._num_protected,
-            rotate_keys=self.decoder.rotate_keys,
-        )
+        distill(self.opened_pot(), self._policy, self._mass, self.pot_config)
 
     @property
     def nbytes(self) -> int:
@@ -176,7 +169,7 @@ class Speculator:
         del state["num_seen"]
         self.begin(num_tokens)
         num_positions = highest_position(self.pot_config, num_tokens, len(self._prefix))
-        restore_(self.opened_pot(), state, self.decoder.rotate_keys, Extent(num_tokens, num_positions))
+        restore_(self.opened_pot(), state, Extent(num_tokens, num_positions))
 
     # -- parts of a reading ----------------------------------------------------------------------
 

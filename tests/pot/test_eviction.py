@@ -39,7 +39,8 @@ def _filled(decoder, ids, key_rotation="stored"):
 def _answer(pot, decoder, num_document=0, max_positions=80, **options):
     """An answer whose question attended the more to a slot, the later it lies."""
     mass = [torch.arange(float(num_document)).expand(1, 2, -1)] * 3
-    return LongAnswer(pot, SINKS, max_positions, decoder.rotate_keys, mass, [num_document] * 3, **options)
+    pot.num_protected = SINKS
+    return LongAnswer(pot, max_positions, mass, [num_document] * 3, **options)
 
 
 def _shifting(decoder):

@@ -191,6 +191,7 @@ def _full_pot(decoder, num_tokens, capacity, frame=None):
     ids = torch.randint(0, 256, (1, num_tokens), generator=torch.Generator().manual_seed(3))
     decoder.forward(ids[:, :4], pot)
     decoder.forward(ids[:, 4:], pot, origin=torch.arange(num_tokens - 4, dtype=torch.int32))
+    pot.num_protected = 4
     return pot, ids
 
 
@@ -208,8 +209,7 @@ def test_tokens_that_come_back_lie_at_their_place_in_the_document():
     pot.compact_(slice(0, 3), index[None, None].expand(3, 1, -1, -1).contiguous())
     moved = bring_back(
         pot, tier, [4, 0, 3, 1, 2],
-        block_size=8, max_tokens=28, num_beside=99, num_free=10, num_protected=4, num_more=[0] * 3,
-        rotate_keys=decoder.rotate_keys,
+        block_size=8, max_tokens=28, num_beside=99, num_free=10, num_more=[0] * 3,
     )  # fmt: skip
     assert moved.num_slots == 3 * 28
     assert pot.num_cached == pot.next_position == [44] * 3
@@ -226,8 +226,7 @@ def test_what_lies_furthest_from_what_comes_back_makes_room():
         put(tier, layer, torch.randn(2, 8, 16), torch.randn(2, 8, 16), torch.arange(50, 58, dtype=torch.int32))
     bring_back(
         pot, tier, [6, 7],
-        block_size=8, max_tokens=8, num_beside=99, num_free=6, num_protected=4, num_more=[0] * 3,
-        rotate_keys=decoder.rotate_keys,
+        block_size=8, max_tokens=8, num_beside=99, num_free=6, num_more=[0] * 3,
     )  # fmt: skip
     assert pot.num_cached == [54] * 3
     for origin in pot.origin[:, 0].flatten(0, 1):
@@ -236,9 +235,9 @@ def test_what_lies_furthest_from_what_comes_back_makes_room():
 
 
 def _bring_back(decoder, pot, tier, blocks, **options):
-    settings = {"block_size": 8, "max_tokens": 64, "num_free": 6, "num_protected": 4, "num_more": [0] * 3}
+    settings = {"block_size": 8, "max_tokens": 64, "num_free": 6, "num_more": [0] * 3}
     settings["num_beside"] = 99
-    return bring_back(pot, tier, blocks, rotate_keys=decoder.rotate_keys, **settings | options)
+    return bring_back(pot, tier, blocks, **settings | options)
 
 
 def _one_head_without(decoder, tokens, capacity, num_held):

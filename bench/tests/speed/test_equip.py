@@ -388,8 +388,8 @@ def test_the_proofs_find_out_a_side_that_computes_something_else(
 ) -> None:
     def wrong(decoder: Decoder, capacity: int, batch: int) -> Side:
         side = in_place("stored")(decoder, capacity, batch)
-        answer = LongAnswer(side.cache, 1, capacity, decoder.rotate_keys)  # forgets sinks that the other side keeps
-        side.rule = SinkRecent(answer)
+        side.cache.num_protected = 1  # forgets sinks that the other side keeps
+        side.rule = SinkRecent(LongAnswer(side.cache, capacity))
         return side
 
     monkeypatch.setitem(PAIRS, STREAMING, (shift_append, wrong))
