@@ -21,23 +21,20 @@ from torch import Tensor
 
 NORM, GATE, TURN, STORE, STORE_CODES = range(5)
 _TINY = float(np.finfo(np.float32).tiny)
-# Of each kind of call: addresses, counts and strides in bytes, then numbers.
+# Of each kind of call: addresses, counts and strides in bytes; then a number.
 _ARGUMENTS = {
-    NORM: (("x", "weight", "out", "num_rows", "size"), ("eps",)),
-    GATE: (("gate_up", "out", "size"), ()),
-    TURN: (("x", "cosines", "sines", "out", "num_rows"), ()),
-    STORE: (("keys", "rotated", "values", "num_heads", "to_keys", "to_rotated", "to_values", "head_stride"), ()),
+    NORM: ("x", "weight", "out", "num_rows", "size", "eps"),
+    GATE: ("gate_up", "out", "size"),
+    TURN: ("x", "cosines", "sines", "out", "num_rows"),
+    STORE: ("keys", "rotated", "values", "num_heads", "to_keys", "to_rotated", "to_values", "head_stride"),
     STORE_CODES: (
-        (
-            *("keys", "values", "num_heads", "mean", "spread", "to_keys", "to_values", "head_stride"),
-            *("to_key_scales", "to_value_scales", "scale_stride"),
-        ),
-        (),
+        *("keys", "values", "num_heads", "mean", "spread", "to_keys", "to_values", "head_stride"),
+        *("to_key_scales", "to_value_scales", "scale_stride"),
     ),
 }
 _CALLS = {
-    kind: np.dtype([(name, np.int64) for name in whole] + [(name, np.float32) for name in numbers])
-    for kind, (whole, numbers) in _ARGUMENTS.items()
+    kind: np.dtype([(name, np.float32 if name == "eps" else np.int64) for name in names])
+    for kind, names in _ARGUMENTS.items()
 }
 _NORM, _GATE, _TURN, _STORE, _STORE_CODES = _CALLS.values()
 

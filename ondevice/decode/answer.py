@@ -352,13 +352,6 @@ def _eviction(context: Context, num_document: list[int], mass: list[Tensor], und
             nothing.
     """
     rule = resolve_name(context.config.pot.decode_method.eviction)
-    eviction: Eviction = rule(
-        LongAnswer(
-            pot=context.pot,
-            mass=mass,
-            num_document=num_document,
-            max_positions=min(context.loaded.max_positions, context.decoder.reach(context.pot)),
-            save=undo.save,
-        )
-    )
+    most = min(context.loaded.max_positions, context.decoder.reach(context.pot))
+    eviction: Eviction = rule(LongAnswer(context.pot, most, mass, num_document, undo.save))
     return eviction

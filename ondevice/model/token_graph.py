@@ -147,7 +147,7 @@ class TokenGraph:
                     outs.append(used_coded_attention(query, coded, seen, cos, sin, num_used, scale=parts.scale))
                 else:
                     stored = pot.keys[number], pot.values[number], pot.rotated[number]
-                    query = store_token_(query_keys, values, cos, sin, slot, position, *stored)
+                    query = store_token_(query_keys, values, cos, sin, slot, position, stored)
                     outs.append(used_attention(query, stored[2], stored[1], num_used, scale=parts.scale))
             out = outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)
             hidden, normed = finish(layer, hidden, out, parts.norm_after(index))
