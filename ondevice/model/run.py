@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ondevice.kernels.attention import (
     Scoring,
-    additive_mask,
     attention,
     attention_mass,
     attention_peak,
@@ -18,7 +17,16 @@ from ondevice.kernels.attention import (
 from ondevice.kernels.projection import rounds_activations
 from ondevice.kernels.rope import rotate, rotate_with_half_
 from ondevice.model.families.parts import AttentionLayer, Layer, ModelParts, SharingLayer, has_slots
-from ondevice.model.layer import Heads, after_attention, after_mixing, feed_forward, finish, project_heads, queries
+from ondevice.model.layer import (
+    Heads,
+    after_attention,
+    after_mixing,
+    feed_forward,
+    finish,
+    position_mask,
+    project_heads,
+    queries,
+)
 from ondevice.model.passes import PLAIN, Cache, Options, Pass, PassStopped
 from ondevice.model.rotary import Angles, Rotary
 from ondevice.model.stateful import Window, mix
@@ -232,9 +240,7 @@ class Run:
             return None
         assert isinstance(pot, MemoryPot)
         new = (first + angles.offsets).to(torch.int32)
-        slots = pot.positions_with(layer, new)
-        distance = new[:, None] - slots[:, :, None]
-        return additive_mask((distance >= 0) & (distance < window), self._dtype)
+        return position_mask(new, pot.positions_with(layer, new), window, self._dtype)
 
 
 def _all_but(index: Tensor, size: int) -> Tensor:

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from ondevice.config import PotConfig, SpecConfig
 from ondevice.errors import ConfigError
-from ondevice.kernels.attention import additive_mask, head_maximum
+from ondevice.kernels.attention import head_maximum
 from ondevice.model.decoder import Decoder
+from ondevice.model.layer import position_mask
 from ondevice.pot.distill import distill
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.novelty import Novelty, WordCounts
@@ -224,12 +225,9 @@ class Speculator:
                 continue
             used, end = pot.num_cached[index], pot.next_position[index]
             at = torch.arange(end - count, end, dtype=torch.int32, device=query.device)
-            slots = pot.positions[index, :, :, :used]
-            keys = self.decoder.seen_keys(pot, index)
-            mask = None
+            keys, mask = self.decoder.seen_keys(pot, index), None
             if layer.sliding_window is not None:
-                distance = at[:, None] - slots[:, :, None]
-                mask = additive_mask((distance >= 0) & (distance < layer.sliding_window), torch.float32)
+                mask = position_mask(at, pot.positions[index, :, :, :used], layer.sliding_window, torch.float32)
             if layer.query_scale is not None:
                 query = query * layer.query_scale(at)[:, None].to(query.dtype)
             places, rope = at.expand(1, parts.num_heads, count), pot.shape.rope_of(index)

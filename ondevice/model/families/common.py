@@ -130,8 +130,8 @@ def activation_of(config: Any, module: Any) -> Any:
 class NoTurn:
     """RoPE of a layer without positions: every angle is 0, so that the same kernels serve it."""
 
-    def __init__(self, head_dim: int) -> None:
-        self._head_dim = head_dim
+    def __init__(self, config: Any) -> None:
+        self._head_dim = head_dim_of(config)
 
     def __call__(self, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines, (batch, n, head_dim) of the type of `states`."""

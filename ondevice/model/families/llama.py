@@ -12,7 +12,6 @@ from ondevice.model.families.common import (
     NoTurn,
     activation_of,
     attention,
-    head_dim_of,
     heads,
     llama_halves,
     window_of,
@@ -24,7 +23,7 @@ from ondevice.model.families.parts import AttentionLayer, QueryScale
 def llama_layers(model: Any) -> list[AttentionLayer]:
     """The layers of a Llama, Mistral, Ministral 3, Qwen2, Qwen3 or SmolLM3."""
     config, body = model.config, model.model
-    turns = [NoTurn(head_dim_of(config)), body.rotary_emb]  # of layers without positions, and with
+    turns = [NoTurn(config), body.rotary_emb]  # of layers without positions, and with
     with_positions = getattr(config, "no_rope_layers", None) or [1] * len(body.layers)
     return [
         AttentionLayer(

@@ -153,6 +153,11 @@ class AttentionLayer(Layer):
     softcap: float | None = None
     sinks: Tensor | None = None
 
+    def apart(self, query_keys: Tensor) -> tuple[Tensor, Tensor]:
+        """The queries, and the keys, of heads (batch, num_heads + num_kv_heads, n, head_dim)."""
+        query, keys = query_keys.split((self.num_heads, self.num_kv_heads), dim=1)
+        return query, keys
+
     def sinks_of(self, pot_layer: int, per_layer: int) -> Tensor | None:
         """The sinks of the heads in a layer of the pot, of which each layer of the model has as many."""
         return None if self.sinks is None else self.sinks.chunk(per_layer)[pot_layer % per_layer]
