@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from ondevice.kernels.backend import chosen, uses_numba
 from ondevice.kernels.cpu.threads import takes_helpers, torch_has_worked
-from ondevice.kernels.int4 import Int4Weight, project_int4, project_int4_ref
+from ondevice.kernels.int4 import Int4Weight, project_int4
 from ondevice.kernels.packed import PackedWeight, unpack
 from torch import Tensor
 
@@ -80,14 +80,6 @@ def runs_calls(x: Tensor) -> bool:
     return is_rounded and x.dtype == torch.float32 and uses_numba(x) and takes_helpers()
 
 
-def project_ref(x: Tensor, weight: Tensor | PackedWeight | Int4Weight, bias: Tensor | None = None) -> Tensor:
-    """Reference for `project`, in float32."""
-    if isinstance(weight, Int4Weight):
-        return project_int4_ref(x, weight, bias)
-    weight = unpack(weight) if isinstance(weight, PackedWeight) else weight
-    return F.linear(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
-
-
 def _takes_mkl(num_tokens: int, num_weights: int) -> bool:
     """True if MKL is to multiply: it takes narrower vectors on processors that are not Intel's, and is slow for few."""
     choice = chosen("KERNELS_GEMM", GEMM_CHOICES)
@@ -107,7 +99,7 @@ def is_intel() -> bool:
 
 def _project_packed(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
     if chosen("KERNELS_PACKED", PACKED_CHOICES) == "float32":
-        return project_ref(x, weight, bias)
+        return F.linear(x, unpack(weight), bias)
     # Imported here: Numba is loaded by those who compile.
     from ondevice.kernels.cpu.packed_product import multiply
 

@@ -9,17 +9,11 @@ from ondevice.kernels.codes import Coded, around, encode
 from ondevice.kernels.rope import rotate
 from torch import Tensor
 
+Slots = tuple[Tensor, Tensor, Tensor]
+
 
 def store_token_(
-    query_keys: Tensor,
-    new_values: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    slot: Tensor,
-    position: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    rotated: Tensor,
+    query_keys: Tensor, new_values: Tensor, cos: Tensor, sin: Tensor, slot: Tensor, position: Tensor, slots: Slots
 ) -> Tensor:
     """Write one token into a slot of one layer, the same slot in every head, and give its query back after RoPE.
 
@@ -28,9 +22,8 @@ def store_token_(
         new_values: (1, num_kv_heads, 1, head_dim).
         cos, sin: (num_positions, head_dim), `sin` signed as for `rotate`.
         slot, position: (1,) int32, on the device of the others; below the capacity, and below `num_positions`.
-        keys: (1, num_kv_heads, capacity, head_dim), before RoPE, changed in place.
-        values: as `keys`.
-        rotated: as `keys`, after RoPE.
+        slots: keys before RoPE, values, and keys after RoPE, (1, num_kv_heads, capacity, head_dim) each, changed in
+            place.
 
     Returns:
         (1, num_heads, 1, head_dim), dtype of `query_keys`.
@@ -39,11 +32,11 @@ def store_token_(
         # Imported here: Triton is not there on every machine.
         from ondevice.kernels.triton.store_token import store
 
-        return store(query_keys, new_values, cos, sin, slot, position, keys, values, rotated)
-    num_kv_heads = keys.shape[1]
+        return store(query_keys, new_values, cos, sin, slot, position, slots)
+    num_kv_heads = new_values.shape[1]
     turned = _turned(query_keys, cos, sin, position)
     query, new_rotated = turned.split((turned.shape[1] - num_kv_heads, num_kv_heads), dim=1)
-    for buffer, new in ((keys, query_keys[:, -num_kv_heads:]), (values, new_values), (rotated, new_rotated)):
+    for buffer, new in zip(slots, (query_keys[:, -num_kv_heads:], new_values, new_rotated), strict=True):
         buffer.index_copy_(2, slot.long(), new)
     return query
 

@@ -162,7 +162,7 @@ class Context:
     @property
     def num_heads_total(self) -> int:
         """(layer, KV head) pairs of the model: the most that can hold one token."""
-        return len(self.decoder.parts.layers) * self.decoder.parts.num_kv_heads
+        return self.decoder.parts.num_heads_of_pot
 
     @property
     def retention(self) -> HeadCounts:

@@ -74,7 +74,7 @@ def continue_from(session: Session, other: Session) -> None:
     mine.num_read, mine.num_cycles = start, theirs.num_cycles
     mine.spans = [(start, mine.spans[0][1])]  # first: what is restored must lie before the cursor
     mine.depths = Depths(theirs.depths.num_layers, theirs.depths.state)
-    restore_(mine.pot, theirs.pot.state(), mine.decoder.rotate_keys, mine.extent)
+    restore_(mine.pot, theirs.pot.state(), mine.extent)
     if mine.host is not None and theirs.host is not None:
         theirs.host.settle()
         mine.host.restore(theirs.host.state(), mine.extent)

@@ -187,12 +187,13 @@ def _batch_rows(
 ) -> list[Row]:
     """Tokens per second of whole steps, with and without an early end, and of what memory could give."""
     decoder, source = engine.decoder, session.context.pot
-    pot = MemoryPot(replace(source.shape, batch=batch), dtype=decoder.dtype, device=decoder.device)
+    shape = replace(source.shape, batch=batch)
+    pot = MemoryPot(shape, dtype=decoder.dtype, device=decoder.device, rotate_keys=decoder.rotate_keys)
     state = source.state()
     for name, tensor in state.items():
         if tensor.dim() == 4:
             state[name] = tensor.repeat_interleave(batch, dim=0 if name.startswith(("keys", "values")) else 1)
-    restore_(pot, state, decoder.rotate_keys, session.context.extent)
+    restore_(pot, state, session.context.extent)
     held = max(pot.num_cached)
     # Back to where the recorded tokens begin; every sequence of a batch is the same.
     length, next_position = ([n - plan.num_steps for n in ns] for ns in (pot.num_cached, pot.next_position))

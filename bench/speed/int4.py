@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from ondevice.kernels.int4 import Int4Weight, made_wide_ref, suits_int4
+from ondevice.kernels.int4 import Int4Weight, suits_int4
 from ondevice.kernels.rounding import quantize_int4
 from torch import Tensor, nn
 
@@ -26,6 +26,7 @@ from ondevice.model.packed_modules import PackedLinear
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
 from ondevice_bench.results.result import Row, row
 from ondevice_bench.speed.quantized import FLOAT32, losses
+from ondevice_bench.speed.references import made_wide
 from ondevice_bench.speed.sample import file_of
 from ondevice_bench.speed.source import chosen
 
@@ -77,7 +78,7 @@ def _four_bits(loaded: LoadedModel, linears: dict[str, nn.Linear]) -> dict[str, 
     path = file_of(loaded.source)
     if path is None:
         return {
-            name: made_wide_ref(quantize_int4(module.weight.detach()))
+            name: made_wide(quantize_int4(module.weight.detach()))
             for name, module in linears.items()
             if name != "lm_head" and suits_int4(module.out_features, module.in_features)
         }
@@ -85,9 +86,7 @@ def _four_bits(loaded: LoadedModel, linears: dict[str, nn.Linear]) -> dict[str, 
         raise ConfigError("This file's weights are unpacked", where=str(path), fix="Leave {engine.quantization} out.")
     model, _ = load_gguf(path, inspect_gguf(path), silent, Int4Store(_CPU))
     packed = {name: module for name, module in model.named_modules() if isinstance(module, PackedLinear)}
-    return {
-        name: made_wide_ref(module.weight) for name, module in packed.items() if isinstance(module.weight, Int4Weight)
-    }
+    return {name: made_wide(module.weight) for name, module in packed.items() if isinstance(module.weight, Int4Weight)}
 
 
 MEASUREMENT = Measurement[Table](_measure)

@@ -223,13 +223,12 @@ class _Pass:
         out = self._decoder.forward(
             self._ids[:, :num_tokens], self._pot, num_transient=num_tokens, num_observed=observed
         )
+        self._pot.num_protected = self._config.num_sink_tokens
         distill(
             self._pot,
             policy,
             out.mass,
             replace(self._config, capacity=self._pot.shape.capacity, num_kept=num_slots // 2),
-            num_protected=self._config.num_sink_tokens,
-            rotate_keys=self._decoder.rotate_keys,
         )
         return time.perf_counter() - began - plain
 

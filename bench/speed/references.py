@@ -11,7 +11,9 @@ from ondevice.kernels.coded_attention import _BLOCK, Coded
 from ondevice.kernels.codes import decode
 from ondevice.kernels.decode_attention import Termination
 from ondevice.kernels.delta_weights import TINY, DeltaRule
+from ondevice.kernels.int4 import Int4Weight, widened_ref
 from ondevice.kernels.norm import RMSNorm
+from ondevice.kernels.packed import PackedWeight, unpack
 from ondevice.kernels.quantize import _SMALLEST_HALF, num_groups
 from ondevice.kernels.token_loss import _cap
 from torch import Tensor
@@ -322,6 +324,19 @@ def _norm_ref(x: Tensor, norm: RMSNorm) -> Tensor:
     wide = x.float()
     root = (wide.square().mean(dim=-1, keepdim=True) + norm.eps).sqrt()
     return (wide / root * norm.weight.float()).to(x.dtype)
+
+
+def project_ref(x: Tensor, weight: Tensor | PackedWeight | Int4Weight, bias: Tensor | None = None) -> Tensor:
+    """Reference for `project`."""
+    if isinstance(weight, PackedWeight):
+        weight = unpack(weight)
+    weight = made_wide(weight) if isinstance(weight, Int4Weight) else weight
+    return F.linear(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
+
+
+def made_wide(weight: Int4Weight) -> Tensor:
+    """All of a weight in bfloat16, (out_features, in_features)."""
+    return torch.cat([part if isinstance(part, Tensor) else widened_ref(part) for part in weight.parts])
 
 
 def rotate_ref(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -73,6 +73,7 @@ def prompt_memory(slim: SlimConfig, num_tokens: int, device: torch.device) -> tu
             PotShape(layers, shape.num_kv_heads, head_dim, num_tokens, key_rotation="on-read", capacities=capacities),
             dtype=torch.bfloat16,
             device=device,
+            rotate_keys=lambda keys, *_: keys,
         )
         sizes.append(sum(buffer.nbytes for buffer in (*pot.keys, *pot.values)))
         del pot

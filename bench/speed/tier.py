@@ -14,7 +14,7 @@ import torch
 from ondevice.config import TierConfig
 from ondevice.decode.host_recall import WORD_LOOK
 from ondevice.pot.host.host_memory import HostMemory
-from ondevice.pot.host.kv_tier import HostTier
+from ondevice.pot.host.kv_tier import HostTier, Taken
 from ondevice.pot.host.retrieve import CLOSE_LOOK, COVERAGE, rank_blocks
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
@@ -39,7 +39,7 @@ def filled_tier(engine: Engine, config: TierConfig, num_tokens: int) -> HostTier
         for layer in range(shape.num_layers):
             size = (2, shape.num_kv_heads, origin.shape[0], shape.head_dim)
             keys, values = torch.randn(size, generator=generator)
-            tier.offload(layer, keys, values, origin)
+            tier.take_over(Taken(layer, [keys[None], values[None]], origin))
     return tier
 
 

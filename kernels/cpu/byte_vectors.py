@@ -11,21 +11,7 @@ from collections.abc import Iterator
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import cgutils
-from ondevice.kernels.cpu.vectors import (
-    F32,
-    I8,
-    I16,
-    I32,
-    I64,
-    advanced,
-    call_function,
-    fma,
-    kernel_part,
-    pointer_to,
-    prefetch,
-    same,
-    splat,
-)
+from ondevice.kernels.cpu.vectors import F32, I8, I16, I32, I64, Builder, kernel_part, same
 from ondevice.kernels.packed import BY_NUMBER, TILE_ROWS, VECTOR_BYTES, Format
 
 PLAIN, AVX2, VNNI, WIDE_VNNI = range(4)  # what a processor multiplies bytes with
@@ -77,15 +63,7 @@ def _first(part: int) -> int:
     return 4 * _num_lanes() * part
 
 
-def load(b: ir.IRBuilder, address: ir.Value, offset: int, kind: ir.Type, align: int = 4) -> ir.Value:
-    return b.load(pointer_to(b, address, offset, kind), align=align)
-
-
-def store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, offset: int = 0, align: int = 4) -> None:
-    b.store(value, pointer_to(b, address, offset, value.type), align=align)
-
-
-def _add_pairs(b: ir.IRBuilder, products: ir.Value) -> ir.Value:
+def _add_pairs(b: Builder, products: ir.Value) -> ir.Value:
     """Sums of neighbours: half as many lanes."""
     lanes, kind = products.type.count, ir.VectorType(I32, products.type.count // 2)
     even, odd = (
@@ -94,25 +72,25 @@ def _add_pairs(b: ir.IRBuilder, products: ir.Value) -> ir.Value:
     return b.add(even, odd)
 
 
-def _add_byte_products(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, activations: ir.Value) -> ir.Value:
+def _add_byte_products(b: Builder, total: ir.Value, weights: ir.Value, activations: ir.Value) -> ir.Value:
     """Unsigned times signed bytes, the four of an output added to its sum of 32 bits."""
     kind = _of(I32)
     name = f"llvm.x86.avx512.vpdpbusd.{32 * kind.count}"
-    return call_function(b, name, kind, [total, b.bitcast(weights, kind), b.bitcast(activations, kind)])
+    return b.call_function(name, kind, [total, b.bitcast(weights, kind), b.bitcast(activations, kind)])
 
 
-def _byte_products(b: ir.IRBuilder, weights: ir.Value, activations: ir.Value) -> ir.Value:
+def _byte_products(b: Builder, weights: ir.Value, activations: ir.Value) -> ir.Value:
     """Unsigned times signed bytes, neighbours added: two numbers of 16 bits for each output. They must fit."""
     if LEVEL == AVX2:
-        return call_function(b, "llvm.x86.avx2.pmadd.ub.sw", _of(I16, 2), [weights, activations])
+        return b.call_function("llvm.x86.avx2.pmadd.ub.sw", _of(I16, 2), [weights, activations])
     words = _of(I16, 4)
     return _add_pairs(b, b.mul(b.zext(weights, words), b.sext(activations, words)))
 
 
-def _word_sums(b: ir.IRBuilder, words: ir.Value, factor: int) -> ir.Value:
+def _word_sums(b: Builder, words: ir.Value, factor: int) -> ir.Value:
     """Neighbours added, times `factor`: a number of 32 bits for each output."""
     if LEVEL == AVX2:
-        return call_function(b, "llvm.x86.avx2.pmadd.wd", _of(I32), [words, same(_of(I16, 2), factor)])
+        return b.call_function("llvm.x86.avx2.pmadd.wd", _of(I32), [words, same(_of(I16, 2), factor)])
     return b.mul(_add_pairs(b, b.sext(words, _of(I32, 2))), same(_of(I32), factor))
 
 
@@ -124,11 +102,11 @@ def _num_planes(form: Format) -> int:
 class _Packed:
     """A group of a tile of weights as it is stored."""
 
-    def __init__(self, b: ir.IRBuilder, tile: ir.Value, group: ir.Value, form: Format) -> None:
+    def __init__(self, b: Builder, tile: ir.Value, group: ir.Value, form: Format) -> None:
         self._b, self._form = b, form
         per_unit = ir.Constant(I64, form.unit_groups)
-        self._unit = advanced(b, tile, form.unit_bytes, b.udiv(group, per_unit))
-        within = advanced(b, self._unit, form.group_bytes, b.urem(group, per_unit))
+        self._unit = b.advanced(tile, form.unit_bytes, b.udiv(group, per_unit))
+        within = b.advanced(self._unit, form.group_bytes, b.urem(group, per_unit))
         self.address = b.add(within, ir.Constant(I64, form.unit_header_bytes))
 
     def scale(self, part: int) -> ir.Value:
@@ -156,7 +134,7 @@ class _Packed:
         return self._bits(nibbles, 0 if chunk < pairs else -4, 0x0F)
 
     def _words(self, offset: int, part: int) -> ir.Value:
-        return load(self._b, self.address, offset + _first(part), _of(I16, 2))
+        return self._b.load_at(self.address, offset + _first(part), _of(I16, 2))
 
     def _bits(self, words: ir.Value, shift: int, mask: int) -> ir.Value:
         """Bits of every byte, moved up by `shift` or down; what crosses into the neighbour is masked away."""
@@ -169,46 +147,46 @@ class _Packed:
         """Some of the tile's scales or offsets, from the one of this number on."""
         b = self._b
         if not self._form.in_two_steps:
-            return b.fpext(load(b, self.address, 2 * number, _of(_F16)), _of(F32))
-        whole = b.sitofp(b.sext(load(b, self.address, number, _of(I8), align=1), _of(I32)), _of(F32))
-        return b.fmul(whole, b.fpext(load(b, self._unit, 2 * number, _of(_F16)), _of(F32)))
+            return b.fpext(b.load_at(self.address, 2 * number, _of(_F16)), _of(F32))
+        whole = b.sitofp(b.sext(b.load_at(self.address, number, _of(I8), align=1), _of(I32)), _of(F32))
+        return b.fmul(whole, b.fpext(b.load_at(self._unit, 2 * number, _of(_F16)), _of(F32)))
 
 
 class _Panel:
     """A group of weights unpacked: scales and offsets in float32, a byte for each weight."""
 
-    def __init__(self, b: ir.IRBuilder, address: ir.Value, form: Format) -> None:
+    def __init__(self, b: Builder, address: ir.Value, form: Format) -> None:
         self._b, self._address, self._form = b, address, form
 
     def scale(self, part: int) -> ir.Value:
-        return load(self._b, self._address, _first(part), _of(F32))
+        return self._b.load_at(self._address, _first(part), _of(F32))
 
     def offset(self, part: int) -> ir.Value:
-        return load(self._b, self._address, 4 * TILE_ROWS + _first(part), _of(F32))
+        return self._b.load_at(self._address, 4 * TILE_ROWS + _first(part), _of(F32))
 
     def weights(self, part: int, chunk: int, plane: int) -> ir.Value:
         at = self._form.panel_offset(chunk, plane) + _first(part)
-        return load(self._b, self._address, at, _of(I8, 4))
+        return self._b.load_at(self._address, at, _of(I8, 4))
 
 
 @kernel_part(num_literals=1)
-def unpack_group(b: ir.IRBuilder, tile: ir.Value, number: ir.Value, panel: ir.Value, form_number: int) -> None:
+def unpack_group(b: Builder, tile: ir.Value, number: ir.Value, panel: ir.Value, form_number: int) -> None:
     """A group of a tile, as `multiply_groups` reads it fastest."""
     form = BY_NUMBER[form_number]
     group = _Packed(b, tile, number, form)
     for part in _parts():
         first = _first(part)
-        store(b, group.scale(part), panel, first)
+        b.store_at(group.scale(part), panel, first)
         if form.has_offset:
-            store(b, group.offset(part), panel, 4 * TILE_ROWS + first)
+            b.store_at(group.offset(part), panel, 4 * TILE_ROWS + first)
         for plane in range(_num_planes(form)):
             for chunk in range(form.num_chunks):
-                store(b, group.weights(part, chunk, plane), panel, form.panel_offset(chunk, plane) + first)
+                b.store_at(group.weights(part, chunk, plane), panel, form.panel_offset(chunk, plane) + first)
 
 
 @kernel_part(num_literals=4)
 def multiply_groups(
-    b: ir.IRBuilder,
+    b: Builder,
     weights: ir.Value,
     panel_stride: ir.Value,
     tile_stride: ir.Value,
@@ -234,50 +212,50 @@ def multiply_groups(
     """
     form = BY_NUMBER[form_number]
     tokens, parts = range(num_tokens), _parts()
-    out_rows = [advanced(b, out, out_stride, token) for token in tokens]
+    out_rows = [b.advanced(out, out_stride, token) for token in tokens]
     columns = [4 * TILE_ROWS * tile + _first(part) for tile in range(num_tiles) for part in parts]
-    begun_rows = [advanced(b, begun, begun_stride, token) for token in tokens]
+    begun_rows = [b.advanced(begun, begun_stride, token) for token in tokens]
     results = [
-        [cgutils.alloca_once_value(b, load(b, row, column, _of(F32))) for column in columns] for row in begun_rows
+        [cgutils.alloca_once_value(b, b.load_at(row, column, _of(F32))) for column in columns] for row in begun_rows
     ]
 
     def vectors_of(group: ir.Value) -> list[tuple[_Packed | _Panel, int]]:
         """By column: what holds the weights, and the part of it."""
-        starts = [advanced(b, weights, tile_stride, tile) for tile in range(num_tiles)]
+        starts = [b.advanced(weights, tile_stride, tile) for tile in range(num_tiles)]
         if is_packed:
             tiles: list[_Packed | _Panel] = [_Packed(b, start, group, form) for start in starts]
         else:
-            tiles = [_Panel(b, advanced(b, start, panel_stride, group), form) for start in starts]
+            tiles = [_Panel(b, b.advanced(start, panel_stride, group), form) for start in starts]
         return [(tile, part) for tile in tiles for part in parts]
 
     with cgutils.for_range(b, num_groups) as loop:
         vectors = vectors_of(loop.index)
         if isinstance(vectors[0][0], _Packed):
-            prefetch(b, vectors[0][0].address, _AHEAD, form.group_bytes)
-        here = advanced(b, x, form.group_size * num_tokens, loop.index)
-        group_scales = advanced(b, scales, 4 * num_tokens, loop.index)
-        group_sums = None if form.has_offset else advanced(b, sums, 4 * num_tokens, loop.index)
+            b.prefetch(vectors[0][0].address, _AHEAD, form.group_bytes)
+        here = b.advanced(x, form.group_size * num_tokens, loop.index)
+        group_scales = b.advanced(scales, 4 * num_tokens, loop.index)
+        group_sums = None if form.has_offset else b.advanced(sums, 4 * num_tokens, loop.index)
         totals = _group_products(b, vectors, here, group_sums, num_tokens, form)
         for token in tokens:
-            scale = splat(b, load(b, group_scales, 4 * token, F32), _num_lanes())
+            scale = b.splat(b.load_at(group_scales, 4 * token, F32), _num_lanes())
             for (tile, part), total, result in zip(vectors, totals[token], results[token], strict=True):
                 factor = b.fmul(tile.scale(part), scale)
-                b.store(fma(b, b.sitofp(total, _of(F32)), factor, b.load(result)), result)
+                b.store(b.fma(b.sitofp(total, _of(F32)), factor, b.load(result)), result)
     if form.has_offset:
         with cgutils.for_range(b, num_groups) as loop:
             offsets = [tile.offset(part) for tile, part in vectors_of(loop.index)]
-            group_sums = advanced(b, sums, 4 * num_tokens, loop.index)
+            group_sums = b.advanced(sums, 4 * num_tokens, loop.index)
             for token in tokens:
-                total = splat(b, load(b, group_sums, 4 * token, F32), _num_lanes())
+                total = b.splat(b.load_at(group_sums, 4 * token, F32), _num_lanes())
                 for offset, result in zip(offsets, results[token], strict=True):
-                    b.store(fma(b, offset, total, b.load(result)), result)
+                    b.store(b.fma(offset, total, b.load(result)), result)
     for row, row_results in zip(out_rows, results, strict=True):
         for column, result in zip(columns, row_results, strict=True):
-            store(b, b.load(result), row, column)
+            b.store_at(b.load(result), row, column)
 
 
 def _group_products(
-    b: ir.IRBuilder,
+    b: Builder,
     vectors: list[tuple[_Packed | _Panel, int]],
     x: ir.Value,
     sums: ir.Value | None,
@@ -286,14 +264,14 @@ def _group_products(
 ) -> list[list[ir.Value]]:
     """For each token the sums of 32 bits of each vector of outputs; they begin with those at `sums`, or with 0."""
     zero, tokens = same(_of(I32), 0), range(num_tokens)
-    begun = [zero if sums is None else splat(b, load(b, sums, 4 * token, I32), _num_lanes()) for token in tokens]
+    begun = [zero if sums is None else b.splat(b.load_at(sums, 4 * token, I32), _num_lanes()) for token in tokens]
     totals = [[total] * len(vectors) for total in begun]
     for plane, chunks in _stretches(form):
         words: dict[tuple[int, int], ir.Value] = {}
         for chunk in chunks:
             weights = [tile.weights(part, chunk, plane) for tile, part in vectors]
             for token in tokens:
-                four = splat(b, load(b, x, 4 * (num_tokens * chunk + token), I32), _num_lanes())
+                four = b.splat(b.load_at(x, 4 * (num_tokens * chunk + token), I32), _num_lanes())
                 four = b.bitcast(four, _of(I8, 4))
                 for at, vector in enumerate(weights):
                     if LEVEL >= VNNI:

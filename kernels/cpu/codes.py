@@ -13,18 +13,9 @@ from ondevice.kernels.cpu.vectors import (
     INT8_INT4,
     LANES,
     LINE_BYTES,
-    advanced,
+    Builder,
     constant,
-    fma,
     kernel_part,
-    load,
-    load_codes,
-    load_halves,
-    number_at,
-    pointer_to,
-    prefetch,
-    splat,
-    store,
 )
 from ondevice.kernels.quantize import num_groups
 
@@ -33,7 +24,7 @@ _F16 = ir.HalfType()
 
 @kernel_part(num_literals=2)
 def widen_keys(
-    b: ir.IRBuilder,
+    b: Builder,
     codes: ir.Value,
     stride: ir.Value,
     scales: ir.Value,
@@ -57,42 +48,42 @@ def widen_keys(
     row = ir.Constant(I64, 4 * head_dim)
     with cgutils.for_range(b, num_slots) as loop:
         wide = _Vector(b, codes, stride, scales, loop.index, head_dim, INT8 if kind == INT8_INT4 else kind)
-        place = b.sub(b.sext(number_at(b, places, loop.index, I32), I64), base)
+        place = b.sub(b.sext(b.number_at(places, loop.index, I32), I64), base)
         angle = b.mul(place, row)
         to, cos, sin = b.add(out, b.mul(loop.index, row)), b.add(cosines, angle), b.add(sines, angle)
         for at, lanes in chunks:
             first, second = (
-                fma(b, number, load(b, gains, 4 * start, lanes), load(b, offsets, 4 * start, lanes))
+                b.fma(number, b.read(gains, 4 * start, lanes), b.read(offsets, 4 * start, lanes))
                 for number, start in zip(wide.numbers(at, lanes), (at, half + at), strict=True)
             )
             # Both halves have the same cosines, and sines but for the sign that the first half has.
-            turn, slide = load(b, cos, 4 * at, lanes), load(b, sin, 4 * (half + at), lanes)
-            store(b, b.fsub(b.fmul(first, turn), b.fmul(second, slide)), to, 4 * at, lanes)
-            store(b, fma(b, first, slide, b.fmul(second, turn)), to, 4 * (half + at), lanes)
+            turn, slide = b.read(cos, 4 * at, lanes), b.read(sin, 4 * (half + at), lanes)
+            b.write(b.fsub(b.fmul(first, turn), b.fmul(second, slide)), to, 4 * at, lanes)
+            b.write(b.fma(first, slide, b.fmul(second, turn)), to, 4 * (half + at), lanes)
 
 
 @kernel_part(result=types.int64)
-def lowest(b: ir.IRBuilder, places: ir.Value, num_slots: ir.Value) -> ir.Value:
+def lowest(b: Builder, places: ir.Value, num_slots: ir.Value) -> ir.Value:
     """The smallest of some int32 numbers."""
     state = cgutils.alloca_once(b, I32)
-    b.store(number_at(b, places, ir.Constant(I64, 0), I32), state)
+    b.store(b.number_at(places, ir.Constant(I64, 0), I32), state)
     with cgutils.for_range(b, num_slots) as loop:
-        place, least = number_at(b, places, loop.index, I32), b.load(state)
+        place, least = b.number_at(places, loop.index, I32), b.load(state)
         b.store(b.select(b.icmp_signed("<", place, least), place, least), state)
     return b.sext(b.load(state), I64)
 
 
 @kernel_part()
-def fetch_lines(b: ir.IRBuilder, address: ir.Value, num_bytes: ir.Value) -> None:
+def fetch_lines(b: Builder, address: ir.Value, num_bytes: ir.Value) -> None:
     """Have so many bytes on their way."""
     num_lines = b.sdiv(b.add(num_bytes, ir.Constant(I64, LINE_BYTES - 1)), ir.Constant(I64, LINE_BYTES))
     with cgutils.for_range(b, num_lines) as loop:
-        prefetch(b, advanced(b, address, LINE_BYTES, loop.index), 0, LINE_BYTES)
+        b.prefetch(b.advanced(address, LINE_BYTES, loop.index), 0, LINE_BYTES)
 
 
 @kernel_part(num_literals=1)
 def turn_back(
-    b: ir.IRBuilder,
+    b: Builder,
     query: ir.Value,
     cosines: ir.Value,
     sines: ir.Value,
@@ -113,18 +104,18 @@ def turn_back(
     for at in range(0, half, LANES):
         lanes = min(LANES, half - at)
         # At 0 the cosine is 1.
-        share = b.fdiv(constant(1.0), load(b, cosines, 4 * at, lanes))
-        turn, slide = b.fmul(load(b, cos, 4 * at, lanes), share), b.fmul(load(b, sin, 4 * (half + at), lanes), share)
+        share = b.fdiv(constant(1.0), b.read(cosines, 4 * at, lanes))
+        turn, slide = b.fmul(b.read(cos, 4 * at, lanes), share), b.fmul(b.read(sin, 4 * (half + at), lanes), share)
         with cgutils.for_range(b, num_rows) as loop:
             row, to = (b.add(start, b.mul(loop.index, row_bytes)) for start in (query, out))
-            first, second = load(b, row, 4 * at, lanes), load(b, row, 4 * (half + at), lanes)
-            store(b, fma(b, first, turn, b.fmul(second, slide)), to, 4 * at, lanes)
-            store(b, b.fsub(b.fmul(second, turn), b.fmul(first, slide)), to, 4 * (half + at), lanes)
+            first, second = b.read(row, 4 * at, lanes), b.read(row, 4 * (half + at), lanes)
+            b.write(b.fma(first, turn, b.fmul(second, slide)), to, 4 * at, lanes)
+            b.write(b.fsub(b.fmul(second, turn), b.fmul(first, slide)), to, 4 * (half + at), lanes)
 
 
 @kernel_part(num_literals=2)
 def widen_values(
-    b: ir.IRBuilder,
+    b: Builder,
     codes: ir.Value,
     stride: ir.Value,
     scales: ir.Value,
@@ -141,7 +132,7 @@ def widen_values(
         for at in range(0, half, LANES):
             lanes = min(LANES, half - at)
             for number, start in zip(wide.numbers(at, lanes), (at, half + at), strict=True):
-                store(b, number, to, 4 * start, lanes)
+                b.write(number, to, 4 * start, lanes)
 
 
 class _Vector:
@@ -149,7 +140,7 @@ class _Vector:
 
     def __init__(
         self,
-        b: ir.IRBuilder,
+        b: Builder,
         codes: ir.Value,
         stride: ir.Value,
         scales: ir.Value,
@@ -160,29 +151,29 @@ class _Vector:
         self._b, self._codes, self._half = b, b.add(codes, b.mul(index, stride)), head_dim // 2
         self._scale: ir.Value | None = None
         if kind == INT8:
-            self._scale = splat(b, number_at(b, scales, index, F32))
+            self._scale = b.splat(b.number_at(scales, index, F32))
             return
         groups = num_groups(head_dim)
         self._group_size = head_dim // groups
         row = b.add(scales, b.mul(index, ir.Constant(I64, 4 * groups)))
         # Step and smallest number of each group, two bytes each.
         self._steps, self._lows = (
-            [splat(b, self._of_group(row, 4 * group + at)) for group in range(groups)] for at in (0, 2)
+            [b.splat(self._of_group(row, 4 * group + at)) for group in range(groups)] for at in (0, 2)
         )
 
     def numbers(self, at: int, lanes: int) -> tuple[ir.Value, ir.Value]:
         """Some numbers of the first half, and those half a vector further on."""
         b, starts = self._b, (at, self._half + at)
         if self._scale is not None:
-            first, second = (b.fmul(load_codes(b, self._codes, start, lanes), self._scale) for start in starts)
+            first, second = (b.fmul(b.read_codes(self._codes, start, lanes), self._scale) for start in starts)
             return first, second
         groups = [start // self._group_size for start in starts]
         first, second = (
-            fma(b, code, self._steps[group], self._lows[group])
-            for code, group in zip(load_halves(b, self._codes, at, lanes), groups, strict=True)
+            b.fma(code, self._steps[group], self._lows[group])
+            for code, group in zip(b.read_halves(self._codes, at, lanes), groups, strict=True)
         )
         return first, second
 
     def _of_group(self, row: ir.Value, offset: int) -> ir.Value:
         b = self._b
-        return b.fpext(b.load(pointer_to(b, row, offset, _F16), align=2), F32)
+        return b.fpext(b.load(b.pointer_to(row, offset, _F16), align=2), F32)

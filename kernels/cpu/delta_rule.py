@@ -22,24 +22,7 @@ from ondevice.kernels.cpu.building import Kernel, built, jit, last_change
 from ondevice.kernels.cpu.counters import draw, read_number, write_number
 from ondevice.kernels.cpu.threads import are_helping, run_in_threads
 from ondevice.kernels.cpu.token_parts import copy_row, gate_row, norm_row
-from ondevice.kernels.cpu.vectors import (
-    F32,
-    I64,
-    LANES,
-    LINE_BYTES,
-    across,
-    advanced,
-    call_function,
-    constant,
-    fma,
-    in_lines,
-    kernel_part,
-    load,
-    number_at,
-    silu,
-    splat,
-    store,
-)
+from ondevice.kernels.cpu.vectors import F32, I64, LANES, LINE_BYTES, Builder, constant, in_lines, kernel_part
 from ondevice.kernels.delta_weights import NUM_TAPS, TINY, DeltaRule
 from torch import Tensor
 
@@ -190,7 +173,7 @@ def _convolve(call: Any, row: int, token: int, channel: int, out: int, size: int
 
 @kernel_part(num_literals=1)
 def convolve_row(
-    b: ir.IRBuilder,
+    b: Builder,
     first: ir.Value,
     second: ir.Value,
     third: ir.Value,
@@ -204,27 +187,27 @@ def convolve_row(
     for at in range(0, size, LANES):
         total = constant(0.0)
         for number, row in enumerate((first, second, third, fourth)):
-            tap = load(b, advanced(b, taps, stride, number), 4 * at)
-            total = fma(b, load(b, row, 4 * at), tap, total)
-        store(b, silu(b, total), out, 4 * at)
+            tap = b.read(b.advanced(taps, stride, number), 4 * at)
+            total = b.fma(b.read(row, 4 * at), tap, total)
+        b.write(b.silu(total), out, 4 * at)
 
 
 @kernel_part(num_numbers=1, num_literals=1)
-def unit_row(b: ir.IRBuilder, x: ir.Value, scale: ir.Value, size: int) -> None:
+def unit_row(b: Builder, x: ir.Value, scale: ir.Value, size: int) -> None:
     """x = x / sqrt(sum(x^2) + TINY) * scale, whole vectors."""
     squares = constant(0.0)
     for at in range(0, size, LANES):
-        vector = load(b, x, 4 * at)
-        squares = fma(b, vector, vector, squares)
-    total = b.fadd(across(b, squares, ir.IRBuilder.fadd), ir.Constant(F32, TINY))
-    factor = splat(b, b.fdiv(scale, call_function(b, "llvm.sqrt.f32", F32, [total])))
+        vector = b.read(x, 4 * at)
+        squares = b.fma(vector, vector, squares)
+    total = b.fadd(b.across(squares, b.fadd), ir.Constant(F32, TINY))
+    factor = b.splat(b.fdiv(scale, b.call_function("llvm.sqrt.f32", F32, [total])))
     for at in range(0, size, LANES):
-        store(b, b.fmul(load(b, x, 4 * at), factor), x, 4 * at)
+        b.write(b.fmul(b.read(x, 4 * at), factor), x, 4 * at)
 
 
 @kernel_part(num_numbers=2, num_literals=3)
 def step_columns(
-    b: ir.IRBuilder,
+    b: Builder,
     state: ir.Value,
     key: ir.Value,
     query: ir.Value,
@@ -241,26 +224,26 @@ def step_columns(
     `change` is strength * (value - keep * columns times key); `keep` and `strength` are numbers.
     """
     places = [4 * LANES * number for number in range(num_vectors)]
-    keep, strength, rows = splat(b, keep), splat(b, strength), ir.Constant(I64, key_dim)
+    keep, strength, rows = b.splat(keep), b.splat(strength), ir.Constant(I64, key_dim)
     sums = [cgutils.alloca_once_value(b, constant(0.0)) for _ in places]
     with cgutils.for_range(b, rows) as loop:
-        row, own = advanced(b, state, 4 * value_dim, loop.index), splat(b, number_at(b, key, loop.index, F32))
+        row, own = b.advanced(state, 4 * value_dim, loop.index), b.splat(b.number_at(key, loop.index, F32))
         for place, total in zip(places, sums, strict=True):
-            b.store(fma(b, own, load(b, row, place), b.load(total)), total)
+            b.store(b.fma(own, b.read(row, place), b.load(total)), total)
     changes = list[ir.Value]()
     for place, total in zip(places, sums, strict=True):
         held = b.fmul(keep, b.load(total))
-        changes.append(b.fmul(strength, b.fsub(load(b, value, place), held)))
+        changes.append(b.fmul(strength, b.fsub(b.read(value, place), held)))
         b.store(constant(0.0), total)
     with cgutils.for_range(b, rows) as loop:
-        row = advanced(b, state, 4 * value_dim, loop.index)
-        own, asked = (splat(b, number_at(b, numbers, loop.index, F32)) for numbers in (key, query))
+        row = b.advanced(state, 4 * value_dim, loop.index)
+        own, asked = (b.splat(b.number_at(numbers, loop.index, F32)) for numbers in (key, query))
         for place, total, change in zip(places, sums, changes, strict=True):
-            new = fma(b, own, change, b.fmul(keep, load(b, row, place)))
-            store(b, new, row, place)
-            b.store(fma(b, asked, new, b.load(total)), total)
+            new = b.fma(own, change, b.fmul(keep, b.read(row, place)))
+            b.write(new, row, place)
+            b.store(b.fma(asked, new, b.load(total)), total)
     for place, total in zip(places, sums, strict=True):
-        store(b, b.load(total), out, place)
+        b.write(b.load(total), out, place)
 
 
 def _vectors_at_once(value_dim: int) -> int:

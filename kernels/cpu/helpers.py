@@ -26,7 +26,7 @@ from numba import types
 from ondevice.kernels.cpu import counters, vectors
 from ondevice.kernels.cpu.building import Kernel, built, jit, last_change
 from ondevice.kernels.cpu.counters import look_at, set_to, wait_for
-from ondevice.kernels.cpu.vectors import I32, I64, call_function, kernel_part
+from ondevice.kernels.cpu.vectors import I32, I64, Builder, kernel_part
 
 IS_AVAILABLE = sys.platform == "linux" and hasattr(ctypes.PyDLL(None), "sem_post")
 
@@ -39,38 +39,38 @@ _SPINS = 20000
 
 
 @kernel_part(result=types.int64)
-def _swap(b: ir.IRBuilder, address: ir.Value, number: ir.Value) -> ir.Value:
+def _swap(b: Builder, address: ir.Value, number: ir.Value) -> ir.Value:
     """Set an int64; what it was before."""
     return b.atomic_rmw("xchg", b.inttoptr(address, I64.as_pointer()), number, "acq_rel")
 
 
 @kernel_part(result=types.int64)
-def _change(b: ir.IRBuilder, address: ir.Value, before: ir.Value, after: ir.Value) -> ir.Value:
+def _change(b: Builder, address: ir.Value, before: ir.Value, after: ir.Value) -> ir.Value:
     """Set an int64 to `after` if it is `before`; whether it was."""
     pair = b.cmpxchg(b.inttoptr(address, I64.as_pointer()), before, after, "acq_rel", "acquire")
     return b.zext(b.extract_value(pair, 1), I64)
 
 
 @kernel_part()
-def _run(b: ir.IRBuilder, kernel: ir.Value, call: ir.Value) -> None:
+def _run(b: Builder, kernel: ir.Value, call: ir.Value) -> None:
     b.call(b.inttoptr(kernel, ir.FunctionType(ir.VoidType(), [I64]).as_pointer()), [call])
 
 
 @kernel_part()
-def _pause(b: ir.IRBuilder, address: ir.Value) -> None:
+def _pause(b: Builder, address: ir.Value) -> None:
     """Let a processor that shares this core go ahead."""
     if llvm.get_process_triple().startswith("x86_64"):
-        call_function(b, "llvm.x86.sse2.pause", ir.VoidType(), [])
+        b.call_function("llvm.x86.sse2.pause", ir.VoidType(), [])
 
 
 @kernel_part()
-def _post(b: ir.IRBuilder, semaphore: ir.Value) -> None:
-    call_function(b, "sem_post", I32, [b.inttoptr(semaphore, I64.as_pointer())])
+def _post(b: Builder, semaphore: ir.Value) -> None:
+    b.call_function("sem_post", I32, [b.inttoptr(semaphore, I64.as_pointer())])
 
 
 @kernel_part()
-def _sleep(b: ir.IRBuilder, semaphore: ir.Value) -> None:
-    call_function(b, "sem_wait", I32, [b.inttoptr(semaphore, I64.as_pointer())])
+def _sleep(b: Builder, semaphore: ir.Value) -> None:
+    b.call_function("sem_wait", I32, [b.inttoptr(semaphore, I64.as_pointer())])
 
 
 @jit

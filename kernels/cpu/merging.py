@@ -14,18 +14,10 @@ from ondevice.kernels.cpu.vectors import (
     I64,
     LANES,
     TILE_ROWS,
-    call_function,
+    Builder,
     constant,
-    exp,
-    fma,
     kernel_part,
-    lane_sums,
-    larger,
-    load,
     num_vectors,
-    pointer_to,
-    splat,
-    store,
 )
 
 _DOUBLES = ir.VectorType(F64, TILE_ROWS)
@@ -33,7 +25,7 @@ _DOUBLES = ir.VectorType(F64, TILE_ROWS)
 
 @kernel_part()
 def merge_totals(
-    b: ir.IRBuilder,
+    b: Builder,
     maximum: ir.Value,
     total: ir.Value,
     block_maximum: ir.Value,
@@ -42,20 +34,20 @@ def merge_totals(
     added: ir.Value,
 ) -> None:
     """Of LANES rows: take a block into the softmax, and say with which factors its sum goes into the output."""
-    old, new = load(b, maximum), load(b, block_maximum)
-    highest = larger(b, old, new)
-    decayed, block = b.fmul(load(b, total), exp(b, b.fsub(old, highest))), exp(b, b.fsub(new, highest))
-    whole = fma(b, load(b, block_total), block, decayed)
+    old, new = b.read(maximum), b.read(block_maximum)
+    highest = b.larger(old, new)
+    decayed, block = b.fmul(b.read(total), b.exp(b.fsub(old, highest))), b.exp(b.fsub(new, highest))
+    whole = b.fma(b.read(block_total), block, decayed)
     share = b.fdiv(constant(1.0), whole)
-    store(b, highest, maximum)
-    store(b, whole, total)
-    store(b, b.fmul(decayed, share), kept)
-    store(b, b.fmul(block, share), added)
+    b.write(highest, maximum)
+    b.write(whole, total)
+    b.write(b.fmul(decayed, share), kept)
+    b.write(b.fmul(block, share), added)
 
 
 @kernel_part(num_literals=2, has_rows=True)
 def merge_rows(
-    b: ir.IRBuilder,
+    b: Builder,
     out: ir.Value,
     block: ir.Value,
     kept: ir.Value,
@@ -72,7 +64,7 @@ def merge_rows(
 
 @kernel_part(num_literals=2, has_rows=True)
 def merge_and_watch(
-    b: ir.IRBuilder,
+    b: Builder,
     out: ir.Value,
     block: ir.Value,
     kept: ir.Value,
@@ -97,15 +89,15 @@ def merge_and_watch(
         sums = [zero] * 2
         for old, now in _merged(b, out, block, kept, added, row, head_dim):
             step = b.fsub(now, old)
-            sums = [fma(b, step, step, sums[0]), fma(b, now, now, sums[1])]
+            sums = [b.fma(step, step, sums[0]), b.fma(now, now, sums[1])]
         for column, total in zip(columns, sums, strict=True):
             column[row] = total
     moved, now = _measures(b, columns)
-    pointer = pointer_to(b, norms, 0, ir.VectorType(F32, TILE_ROWS))
+    pointer = b.pointer_to(norms, 0, ir.VectorType(F32, TILE_ROWS))
     before = b.fpext(b.load(pointer, align=4), _DOUBLES)
     b.store(b.fptrunc(now, ir.VectorType(F32, TILE_ROWS)), pointer, align=4)
     step, share, cosine, if_moved, if_not = (
-        splat(b, b.load(pointer_to(b, limits, 8 * i, F64), align=8), TILE_ROWS) for i in range(5)
+        b.splat(b.load(b.pointer_to(limits, 8 * i, F64), align=8), TILE_ROWS) for i in range(5)
     )
     nothing = ir.Constant(_DOUBLES, [0.0] * TILE_ROWS)
     is_short = b.fcmp_ordered("<", moved, b.fadd(step, b.fmul(share, now)))
@@ -113,7 +105,7 @@ def merge_and_watch(
     # sign: no roots, and no division.
     product = b.fsub(b.fadd(now, before), moved)
     squares = b.fmul(now, before)
-    size = call_function(b, f"llvm.fabs.v{TILE_ROWS}f64", _DOUBLES, [product])
+    size = b.call_function(f"llvm.fabs.v{TILE_ROWS}f64", _DOUBLES, [product])
     is_straight = b.fcmp_ordered(">", b.fmul(product, size), b.fmul(cosine, squares))
     at_zero = b.select(b.fcmp_ordered(">", moved, nothing), if_moved, if_not)
     is_straight = b.select(b.fcmp_ordered(">", squares, nothing), is_straight, b.fcmp_ordered(">", at_zero, nothing))
@@ -125,30 +117,30 @@ def merge_and_watch(
 
 
 def _merged(
-    b: ir.IRBuilder, out: ir.Value, block: ir.Value, kept: ir.Value, added: ir.Value, row: int, head_dim: int
+    b: Builder, out: ir.Value, block: ir.Value, kept: ir.Value, added: ir.Value, row: int, head_dim: int
 ) -> Iterator[tuple[ir.Value, ir.Value]]:
     """Take one row of a block into the output; what each vector was, and what it is."""
-    factors = [b.load(pointer_to(b, x, 4 * row, F32), align=4) for x in (kept, added)]
-    keep, add = (splat(b, factor) for factor in factors)
+    factors = [b.load_at(x, 4 * row, F32) for x in (kept, added)]
+    keep, add = (b.splat(factor) for factor in factors)
     for at in range(0, head_dim, LANES):
         lanes = min(LANES, head_dim - at)
-        old = load(b, out, 4 * (head_dim * row + at), lanes)
-        new = load(b, block, 4 * (LANES * num_vectors(head_dim) * row + at))
-        now = fma(b, new, add, b.fmul(old, keep))
-        store(b, now, out, 4 * (head_dim * row + at), lanes)
+        old = b.read(out, 4 * (head_dim * row + at), lanes)
+        new = b.read(block, 4 * (LANES * num_vectors(head_dim) * row + at))
+        now = b.fma(new, add, b.fmul(old, keep))
+        b.write(now, out, 4 * (head_dim * row + at), lanes)
         yield old, now
 
 
-def _measures(b: ir.IRBuilder, columns: Sequence[Sequence[ir.Value]]) -> list[ir.Value]:
+def _measures(b: Builder, columns: Sequence[Sequence[ir.Value]]) -> list[ir.Value]:
     """The sums over the lanes of two columns of vectors, each column as one vector of float64."""
-    sums = lane_sums(b, [vector for column in columns for vector in column])
+    sums = b.lane_sums([vector for column in columns for vector in column])
     rows = [[i * TILE_ROWS + row for row in range(TILE_ROWS)] for i in range(len(columns))]
     lanes = [ir.Constant(ir.VectorType(I32, TILE_ROWS), some) for some in rows]
     return [b.fpext(b.shuffle_vector(sums, sums, some), _DOUBLES) for some in lanes]
 
 
 @kernel_part(result=types.int64)
-def allows_any(b: ir.IRBuilder, limits: ir.Value) -> ir.Value:
+def allows_any(b: Builder, limits: ir.Value) -> ir.Value:
     """1 if there is a step so short that these limits of `merge_and_watch` would allow it, else 0."""
-    step, share = (b.load(pointer_to(b, limits, 8 * i, F64), align=8) for i in range(2))
+    step, share = (b.load(b.pointer_to(limits, 8 * i, F64), align=8) for i in range(2))
     return b.zext(b.fcmp_ordered(">", b.fadd(step, share), ir.Constant(F64, 0.0)), I64)

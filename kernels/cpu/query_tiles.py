@@ -22,18 +22,10 @@ from ondevice.kernels.cpu.vectors import (
     INTEGERS,
     LANES,
     VECTOR,
-    across,
-    advanced,
-    call_function,
+    Builder,
     constant,
-    fma,
     integers,
     kernel_part,
-    larger,
-    load,
-    pointer_to,
-    splat,
-    store,
 )
 
 ROWS = 6  # of queries in a tile: with a panel's four vectors they fill the registers
@@ -50,57 +42,57 @@ _ROUGH_POWER = (5.5008930493e-2, 2.4221095947e-1, 6.9328292722e-1, 1.0)
 HAS_PAIRS = bool(llvm.get_host_cpu_features().get("avx512bf16"))  # products of bfloat16, added to float32
 
 
-def _halves(b: ir.IRBuilder, vector: ir.Value) -> ir.Value:
+def _halves(b: Builder, vector: ir.Value) -> ir.Value:
     """float32 rounded to bfloat16, in the upper halves of int32; the lower halves are of no use."""
     bits = b.bitcast(vector, INTEGERS)
     last = b.and_(b.lshr(bits, integers(16)), integers(1))  # ties go to the even one
     return b.add(bits, b.add(last, integers(0x7FFF)))
 
 
-def _pairs(b: ir.IRBuilder, first: ir.Value, second: ir.Value) -> ir.Value:
+def _pairs(b: Builder, first: ir.Value, second: ir.Value) -> ir.Value:
     """Lane by lane a pair of bfloat16, the first in the lower half."""
     low = b.lshr(_halves(b, first), integers(16))
     return b.or_(low, b.and_(_halves(b, second), integers(-0x10000)))
 
 
-def _neighbours(b: ir.IRBuilder, vector: ir.Value) -> ir.Value:
+def _neighbours(b: Builder, vector: ir.Value) -> ir.Value:
     """Neighbouring lanes as pairs of bfloat16: half as many int32."""
     words = b.trunc(b.lshr(_halves(b, vector), integers(16)), ir.VectorType(I16, LANES))
     return b.bitcast(words, ir.VectorType(I32, LANES // 2))
 
 
-def _power(b: ir.IRBuilder, x: ir.Value, kind: int) -> ir.Value:
+def _power(b: Builder, x: ir.Value, kind: int) -> ir.Value:
     """2^x for x <= 0, as exactly as `kind` needs it; 0 for -inf."""
     shifted = b.fadd(x, constant(_ROUNDING))
     rest = b.fsub(x, b.fsub(shifted, constant(_ROUNDING)))
     first, *others = _ROUGH_POWER if kind == BFLOAT16 else _POWER
     power = constant(first)
     for coefficient in others:
-        power = fma(b, power, rest, constant(coefficient))
+        power = b.fma(power, rest, constant(coefficient))
     exponent = b.shl(b.bitcast(shifted, INTEGERS), integers(23))
     scaled = b.bitcast(b.add(b.bitcast(power, INTEGERS), exponent), VECTOR)
     return b.select(b.fcmp_ordered("<", x, constant(_LOWEST_EXPONENT)), constant(0.0), scaled)
 
 
-def _add_product(b: ir.IRBuilder, total: ir.Value, x: ir.Value, y: ir.Value, kind: int) -> ir.Value:
+def _add_product(b: Builder, total: ir.Value, x: ir.Value, y: ir.Value, kind: int) -> ir.Value:
     """total + x * y, of vectors of float32 or of pairs."""
     if kind == BFLOAT16:
-        return call_function(b, "llvm.x86.avx512bf16.dpbf16ps.512", VECTOR, [total, x, y])
-    return fma(b, x, y, total)
+        return b.call_function("llvm.x86.avx512bf16.dpbf16ps.512", VECTOR, [total, x, y])
+    return b.fma(x, y, total)
 
 
-def _load_row(b: ir.IRBuilder, address: ir.Value, offset: int, kind: int) -> ir.Value:
+def _load_row(b: Builder, address: ir.Value, offset: int, kind: int) -> ir.Value:
     """A vector of float32, or of pairs."""
-    return b.load(pointer_to(b, address, offset, INTEGERS if kind == BFLOAT16 else VECTOR), align=4)
+    return b.load_at(address, offset, INTEGERS if kind == BFLOAT16 else VECTOR)
 
 
-def _spread(b: ir.IRBuilder, address: ir.Value, offset: int, kind: int) -> ir.Value:
+def _spread(b: Builder, address: ir.Value, offset: int, kind: int) -> ir.Value:
     """A float32, or a pair, in all lanes."""
-    return splat(b, b.load(pointer_to(b, address, offset, I32 if kind == BFLOAT16 else F32), align=4))
+    return b.splat(b.load_at(address, offset, I32 if kind == BFLOAT16 else F32))
 
 
 def _sums_of_products(
-    b: ir.IRBuilder,
+    b: Builder,
     begun: Sequence[Sequence[ir.Value]],
     num_steps: ir.Value,
     left: tuple[ir.Value, int | ir.Value],
@@ -114,9 +106,9 @@ def _sums_of_products(
     """
     sums = [[cgutils.alloca_once_value(b, value) for value in row] for row in begun]
     address, row_bytes = left
-    rows = [advanced(b, address, row_bytes, row) for row in range(len(begun))]
+    rows = [b.advanced(address, row_bytes, row) for row in range(len(begun))]
     with cgutils.for_range(b, num_steps) as loop:
-        step = advanced(b, right[0], right[1], loop.index)
+        step = b.advanced(right[0], right[1], loop.index)
         columns = [_load_row(b, step, 4 * LANES * column, kind) for column in range(len(begun[0]))]
         offset = b.mul(loop.index, ir.Constant(I64, 4))
         for row, row_sums in zip(rows, sums, strict=True):
@@ -127,56 +119,56 @@ def _sums_of_products(
 
 
 @kernel_part(num_numbers=1, num_literals=2)
-def pack_query(b: ir.IRBuilder, query: ir.Value, to: ir.Value, scale: ir.Value, head_dim: int, kind: int) -> None:
+def pack_query(b: Builder, query: ir.Value, to: ir.Value, scale: ir.Value, head_dim: int, kind: int) -> None:
     """to = scale * query, of float32, or rounded to pairs."""
-    factor = splat(b, scale)
+    factor = b.splat(scale)
     for at in range(0, head_dim, LANES):
-        scaled = b.fmul(load(b, query, 4 * at), factor)
+        scaled = b.fmul(b.read(query, 4 * at), factor)
         if kind == BFLOAT16:
             pairs = _neighbours(b, scaled)
-            b.store(pairs, pointer_to(b, to, 2 * at, pairs.type), align=4)
+            b.store_at(pairs, to, 2 * at)
         else:
-            store(b, scaled, to, 4 * at)
+            b.write(scaled, to, 4 * at)
 
 
 @kernel_part(num_literals=2)
-def pack_key(b: ir.IRBuilder, key: ir.Value, to: ir.Value, head_dim: int, kind: int) -> None:
+def pack_key(b: Builder, key: ir.Value, to: ir.Value, head_dim: int, kind: int) -> None:
     """Put a key, float32, into its column of a panel."""
     size = 2 if kind == BFLOAT16 else 1
     for at in range(0, head_dim, LANES):
-        vector = load(b, key, 4 * at)
+        vector = b.read(key, 4 * at)
         numbers = _neighbours(b, vector) if kind == BFLOAT16 else vector
         for lane in range(LANES // size):
             number = b.extract_element(numbers, ir.Constant(I32, lane))
-            pointer = pointer_to(b, to, PANEL_ROW * (at // size + lane), number.type)
+            pointer = b.pointer_to(to, PANEL_ROW * (at // size + lane), number.type)
             b.store(number, pointer, align=4)
 
 
 @kernel_part(num_literals=1)
-def pack_values(b: ir.IRBuilder, first: ir.Value, second: ir.Value, to: ir.Value, head_dim: int) -> None:
+def pack_values(b: Builder, first: ir.Value, second: ir.Value, to: ir.Value, head_dim: int) -> None:
     """The values of two slots as pairs of bfloat16, one pair for each dimension."""
     for at in range(0, head_dim, LANES):
-        pairs = _pairs(b, load(b, first, 4 * at), load(b, second, 4 * at))
-        b.store(pairs, pointer_to(b, to, 4 * at, pairs.type), align=4)
+        pairs = _pairs(b, b.read(first, 4 * at), b.read(second, 4 * at))
+        b.store_at(pairs, to, 4 * at)
 
 
 @kernel_part(num_literals=2)
 def score_panel(
-    b: ir.IRBuilder, queries: ir.Value, panel: ir.Value, scores: ir.Value, row_bytes: ir.Value, head_dim: int, kind: int
+    b: Builder, queries: ir.Value, panel: ir.Value, scores: ir.Value, row_bytes: ir.Value, head_dim: int, kind: int
 ) -> None:
     """scores[row, 0:PANEL_SLOTS] = queries[row] . keys of the panel, for ROWS rows; `row_bytes` between those."""
     zeros = [[constant(0.0)] * _VECTORS] * ROWS
     num_steps = head_dim // 2 if kind == BFLOAT16 else head_dim  # dimensions, or pairs of them
     sums = _sums_of_products(b, zeros, ir.Constant(I64, num_steps), (queries, 4 * num_steps), (panel, PANEL_ROW), kind)
     for row, totals in enumerate(sums):
-        to = advanced(b, scores, row_bytes, row)
+        to = b.advanced(scores, row_bytes, row)
         for column, total in enumerate(totals):
-            store(b, total, to, 4 * LANES * column)
+            b.write(total, to, 4 * LANES * column)
 
 
 @kernel_part(num_literals=2)
 def soften_row(
-    b: ir.IRBuilder,
+    b: Builder,
     scores: ir.Value,
     num_panels: ir.Value,
     limit: ir.Value,
@@ -194,42 +186,42 @@ def soften_row(
     state = cgutils.alloca_once_value(b, constant(float("-inf")))
     num_whole = b.ashr(b.select(b.icmp_signed(">", limit, zero), limit, zero), ir.Constant(I64, LANES.bit_length() - 1))
     with cgutils.for_range(b, num_whole) as loop:
-        b.store(larger(b, b.load(state), load(b, advanced(b, scores, 4 * LANES, loop.index))), state)
-    lanes, end = ir.Constant(INTEGERS, list(range(LANES))), splat(b, b.trunc(limit, I32))
+        b.store(b.larger(b.load(state), b.read(b.advanced(scores, 4 * LANES, loop.index))), state)
+    lanes, end = ir.Constant(INTEGERS, list(range(LANES))), b.splat(b.trunc(limit, I32))
     with cgutils.for_range(b, num_vectors, start=num_whole) as loop:
-        at = advanced(b, scores, 4 * LANES, loop.index)
-        slots = b.add(lanes, splat(b, b.trunc(b.mul(loop.index, ir.Constant(I64, LANES)), I32)))
-        seen = b.select(b.icmp_signed("<", slots, end), load(b, at), constant(float("-inf")))
-        store(b, seen, at)
-        b.store(larger(b, b.load(state), seen), state)
+        at = b.advanced(scores, 4 * LANES, loop.index)
+        slots = b.add(lanes, b.splat(b.trunc(b.mul(loop.index, ir.Constant(I64, LANES)), I32)))
+        seen = b.select(b.icmp_signed("<", slots, end), b.read(at), constant(float("-inf")))
+        b.write(seen, at)
+        b.store(b.larger(b.load(state), seen), state)
     before = b.load(b.inttoptr(maximum, F32.as_pointer()))
-    highest = larger(b, across(b, b.load(state), larger), before)
+    highest = b.larger(b.across(b.load(state), b.larger), before)
     b.store(highest, b.inttoptr(maximum, F32.as_pointer()))
     # Where nothing is visible yet, -inf less -inf would be no number.
     is_empty = b.fcmp_ordered("==", highest, ir.Constant(F32, float("-inf")))
-    base = splat(b, b.select(is_empty, ir.Constant(F32, 0.0), highest))
+    base = b.splat(b.select(is_empty, ir.Constant(F32, 0.0), highest))
     b.store(constant(0.0), state)
     with cgutils.for_range(b, num_vectors) as loop:
-        at = advanced(b, scores, 4 * LANES, loop.index)
-        weights = _power(b, b.fsub(load(b, at), base), kind)
+        at = b.advanced(scores, 4 * LANES, loop.index)
+        weights = _power(b, b.fsub(b.read(at), base), kind)
         b.store(b.fadd(b.load(state), weights), state)
         if kind == BFLOAT16:  # in the same row: it takes half of what has been read
             pairs = _neighbours(b, weights)
-            b.store(pairs, pointer_to(b, advanced(b, scores, 2 * LANES, loop.index), 0, pairs.type), align=4)
+            b.store_at(pairs, b.advanced(scores, 2 * LANES, loop.index), 0)
         else:
-            store(b, weights, at)
-    kept = _power(b, b.fsub(splat(b, before), base), FLOAT32)
+            b.write(weights, at)
+    kept = _power(b, b.fsub(b.splat(before), base), FLOAT32)
     pointer = b.inttoptr(total, F32.as_pointer())
     first = b.extract_element(kept, ir.Constant(I32, 0))
-    b.store(b.fadd(b.fmul(b.load(pointer), first), across(b, b.load(state), ir.IRBuilder.fadd)), pointer)
+    b.store(b.fadd(b.fmul(b.load(pointer), first), b.across(b.load(state), b.fadd)), pointer)
     with b.if_then(b.fcmp_ordered("!=", before, highest)):
         for at in range(0, head_dim, LANES):
-            store(b, b.fmul(load(b, out, 4 * at), kept), out, 4 * at)
+            b.write(b.fmul(b.read(out, 4 * at), kept), out, 4 * at)
 
 
 @kernel_part(num_literals=2)
 def add_values(
-    b: ir.IRBuilder,
+    b: Builder,
     weights: ir.Value,
     row_bytes: ir.Value,
     values: ir.Value,
@@ -244,26 +236,26 @@ def add_values(
     """
     for first in range(0, head_dim, LANES * _VECTORS):
         columns = range(first, min(first + LANES * _VECTORS, head_dim), LANES)
-        begun = [[load(b, out, 4 * (head_dim * row + at)) for at in columns] for row in range(ROWS)]
+        begun = [[b.read(out, 4 * (head_dim * row + at)) for at in columns] for row in range(ROWS)]
         right = b.add(values, ir.Constant(I64, 4 * first)), 4 * head_dim
         sums = _sums_of_products(b, begun, num_steps, (weights, row_bytes), right, kind)
         for row, totals in enumerate(sums):
             for at, total in zip(columns, totals, strict=True):
-                store(b, total, out, 4 * (head_dim * row + at))
+                b.write(total, out, 4 * (head_dim * row + at))
 
 
 @kernel_part(num_literals=1)
-def begin_row(b: ir.IRBuilder, maximum: ir.Value, total: ir.Value, out: ir.Value, head_dim: int) -> None:
+def begin_row(b: Builder, maximum: ir.Value, total: ir.Value, out: ir.Value, head_dim: int) -> None:
     """The softmax over nothing."""
     b.store(ir.Constant(F32, float("-inf")), b.inttoptr(maximum, F32.as_pointer()))
     b.store(ir.Constant(F32, 0.0), b.inttoptr(total, F32.as_pointer()))
     for at in range(0, head_dim, LANES):
-        store(b, constant(0.0), out, 4 * at)
+        b.write(constant(0.0), out, 4 * at)
 
 
 @kernel_part(num_literals=1)
-def finish_row(b: ir.IRBuilder, total: ir.Value, sums: ir.Value, out: ir.Value, head_dim: int) -> None:
+def finish_row(b: Builder, total: ir.Value, sums: ir.Value, out: ir.Value, head_dim: int) -> None:
     """out = sums / *total."""
-    factor = splat(b, b.fdiv(ir.Constant(F32, 1.0), b.load(b.inttoptr(total, F32.as_pointer()))))
+    factor = b.splat(b.fdiv(ir.Constant(F32, 1.0), b.load(b.inttoptr(total, F32.as_pointer()))))
     for at in range(0, head_dim, LANES):
-        store(b, b.fmul(load(b, sums, 4 * at), factor), out, 4 * at)
+        b.write(b.fmul(b.read(sums, 4 * at), factor), out, 4 * at)

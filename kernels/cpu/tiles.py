@@ -13,17 +13,9 @@ from ondevice.kernels.cpu.vectors import (
     LANES,
     SIZES,
     VECTOR,
-    across,
+    Builder,
     constant,
-    exp,
-    fetch,
-    fma,
     kernel_part,
-    lane_sums,
-    larger,
-    load,
-    splat,
-    store,
 )
 
 _ACCUMULATORS = 24 if IS_WIDE else 12  # vectors that stay in registers, beside those that are passing through
@@ -31,7 +23,7 @@ _ACCUMULATORS = 24 if IS_WIDE else 12  # vectors that stay in registers, beside 
 
 @kernel_part(num_numbers=1, num_literals=3, has_rows=True)
 def scores_of_tile(
-    b: ir.IRBuilder,
+    b: Builder,
     query: ir.Value,
     keys: ir.Value,
     key_stride: ir.Value,
@@ -51,56 +43,56 @@ def scores_of_tile(
     The slots' values, which come next, are fetched meanwhile.
     """
     chunks = [(4 * at, min(LANES, head_dim - at)) for at in range(0, head_dim, LANES)]
-    queries = [[load(b, query, 4 * head_dim * row + at, lanes) for at, lanes in chunks] for row in range(num_here)]
+    queries = [[b.read(query, 4 * head_dim * row + at, lanes) for at, lanes in chunks] for row in range(num_here)]
     products: list[list[ir.Value]] = [[] for _ in range(num_here)]
     for slot in range(LANES):
         index = ir.Constant(I64, slot)
         clipped = b.select(b.icmp_signed("<", index, last), index, last)
-        fetch(b, b.add(values, b.mul(clipped, value_stride)), head_dim, kind)
+        b.fetch(b.add(values, b.mul(clipped, value_stride)), head_dim, kind)
         key = b.add(keys, b.mul(clipped, key_stride))
-        parts = [load(b, key, at * SIZES[kind] // 4, lanes, kind) for at, lanes in chunks]
+        parts = [b.read(key, at * SIZES[kind] // 4, lanes, kind) for at, lanes in chunks]
         for row in range(num_here):
             product = b.fmul(queries[row][0], parts[0])
             for part, number in zip(parts[1:], queries[row][1:], strict=True):
-                product = fma(b, part, number, product)
+                product = b.fma(part, number, product)
             products[row].append(product)
     for row in range(num_here):
-        sums = b.fmul(lane_sums(b, products[row]), splat(b, scale))
-        store(b, sums, b.add(scores, b.mul(row_stride, ir.Constant(I64, row))))
+        sums = b.fmul(b.lane_sums(products[row]), b.splat(scale))
+        b.write(sums, b.add(scores, b.mul(row_stride, ir.Constant(I64, row))))
 
 
 @kernel_part()
-def hide_from(b: ir.IRBuilder, scores: ir.Value, limit: ir.Value) -> None:
+def hide_from(b: Builder, scores: ir.Value, limit: ir.Value) -> None:
     """scores[limit:LANES] = -inf."""
     lanes = ir.Constant(INTEGERS, list(range(LANES)))
-    seen = b.icmp_signed("<", lanes, splat(b, b.trunc(limit, I32)))
-    store(b, b.select(seen, load(b, scores), constant(float("-inf"))), scores)
+    seen = b.icmp_signed("<", lanes, b.splat(b.trunc(limit, I32)))
+    b.write(b.select(seen, b.read(scores), constant(float("-inf"))), scores)
 
 
 @kernel_part()
-def soften(b: ir.IRBuilder, scores: ir.Value, num_tiles: ir.Value, maximum: ir.Value, total: ir.Value) -> None:
+def soften(b: Builder, scores: ir.Value, num_tiles: ir.Value, maximum: ir.Value, total: ir.Value) -> None:
     """Of one row: *maximum = max(scores); scores = exp(scores - maximum); *total = sum of these."""
     size = ir.Constant(I64, 4 * LANES)
     state = cgutils.alloca_once(b, VECTOR)
     b.store(constant(float("-inf")), state)
     with cgutils.for_range(b, num_tiles) as loop:
         tile = b.add(scores, b.mul(loop.index, size))
-        b.store(larger(b, b.load(state), load(b, tile)), state)
-    highest = across(b, b.load(state), larger)
+        b.store(b.larger(b.load(state), b.read(tile)), state)
+    highest = b.across(b.load(state), b.larger)
     b.store(highest, b.inttoptr(maximum, F32.as_pointer()))
-    base = splat(b, highest)
+    base = b.splat(highest)
     b.store(constant(0.0), state)
     with cgutils.for_range(b, num_tiles) as loop:
         tile = b.add(scores, b.mul(loop.index, size))
-        weights = exp(b, b.fsub(load(b, tile), base))
-        store(b, weights, tile)
+        weights = b.exp(b.fsub(b.read(tile), base))
+        b.write(weights, tile)
         b.store(b.fadd(b.load(state), weights), state)
-    b.store(across(b, b.load(state), ir.IRBuilder.fadd), b.inttoptr(total, F32.as_pointer()))
+    b.store(b.across(b.load(state), b.fadd), b.inttoptr(total, F32.as_pointer()))
 
 
 @kernel_part(num_literals=3, has_rows=True)
 def weigh(
-    b: ir.IRBuilder,
+    b: Builder,
     weights: ir.Value,
     row_stride: ir.Value,
     values: ir.Value,
@@ -130,14 +122,14 @@ def weigh(
                 b.store(constant(0.0), slot_sum)
         with cgutils.for_range(b, num_slots) as loop:
             value = b.add(values, b.mul(loop.index, value_stride))
-            parts = [load(b, value, at * SIZES[kind], lanes, kind) for at, lanes in some]
+            parts = [b.read(value, at * SIZES[kind], lanes, kind) for at, lanes in some]
             if first == 0:
-                fetch(b, b.add(next_keys, b.mul(loop.index, key_stride)), head_dim, kind)
+                b.fetch(b.add(next_keys, b.mul(loop.index, key_stride)), head_dim, kind)
             offset = b.mul(loop.index, ir.Constant(I64, 4))
             for row, row_sums in zip(rows, sums, strict=True):
-                weight = splat(b, b.load(b.inttoptr(b.add(row, offset), F32.as_pointer()), align=4))
+                weight = b.splat(b.load(b.inttoptr(b.add(row, offset), F32.as_pointer()), align=4))
                 for part, slot_sum in zip(parts, row_sums, strict=True):
-                    b.store(fma(b, part, weight, b.load(slot_sum)), slot_sum)
+                    b.store(b.fma(part, weight, b.load(slot_sum)), slot_sum)
         for row, row_sums in enumerate(sums):
             for (at, _), slot_sum in zip(some, row_sums, strict=True):
-                store(b, b.load(slot_sum), out, 4 * (LANES * len(chunks) * row + at))
+                b.write(b.load(slot_sum), out, 4 * (LANES * len(chunks) * row + at))

@@ -15,47 +15,26 @@ from numba.core import cgutils
 from ondevice.kernels.cpu import vectors
 from ondevice.kernels.cpu.building import Kernel, built, jit, last_change
 from ondevice.kernels.cpu.calls import Call
-from ondevice.kernels.cpu.vectors import (
-    F32,
-    I8,
-    I64,
-    INTEGERS,
-    LANES,
-    VECTOR,
-    across,
-    advanced,
-    call_function,
-    constant,
-    fma,
-    kernel_part,
-    larger,
-    load,
-    silu,
-    splat,
-    store,
-)
+from ondevice.kernels.cpu.vectors import F32, I8, I64, INTEGERS, LANES, VECTOR, Builder, constant, kernel_part
 from ondevice.kernels.norm import RMSNorm
 from torch import Tensor
 
 NORM, GATE, TURN, STORE, STORE_CODES = range(5)
 _TINY = float(np.finfo(np.float32).tiny)
-# Of each kind of call: addresses, counts and strides in bytes, then numbers.
+# Of each kind of call: addresses, counts and strides in bytes; then a number.
 _ARGUMENTS = {
-    NORM: (("x", "weight", "out", "num_rows", "size"), ("eps",)),
-    GATE: (("gate_up", "out", "size"), ()),
-    TURN: (("x", "cosines", "sines", "out", "num_rows"), ()),
-    STORE: (("keys", "rotated", "values", "num_heads", "to_keys", "to_rotated", "to_values", "head_stride"), ()),
+    NORM: ("x", "weight", "out", "num_rows", "size", "eps"),
+    GATE: ("gate_up", "out", "size"),
+    TURN: ("x", "cosines", "sines", "out", "num_rows"),
+    STORE: ("keys", "rotated", "values", "num_heads", "to_keys", "to_rotated", "to_values", "head_stride"),
     STORE_CODES: (
-        (
-            *("keys", "values", "num_heads", "mean", "spread", "to_keys", "to_values", "head_stride"),
-            *("to_key_scales", "to_value_scales", "scale_stride"),
-        ),
-        (),
+        *("keys", "values", "num_heads", "mean", "spread", "to_keys", "to_values", "head_stride"),
+        *("to_key_scales", "to_value_scales", "scale_stride"),
     ),
 }
 _CALLS = {
-    kind: np.dtype([(name, np.int64) for name in whole] + [(name, np.float32) for name in numbers])
-    for kind, (whole, numbers) in _ARGUMENTS.items()
+    kind: np.dtype([(name, np.float32 if name == "eps" else np.int64) for name in names])
+    for kind, names in _ARGUMENTS.items()
 }
 _NORM, _GATE, _TURN, _STORE, _STORE_CODES = _CALLS.values()
 
@@ -171,67 +150,67 @@ def _store_codes(call: Any, head_dim: int) -> None:
 
 
 @kernel_part(num_numbers=1)
-def norm_row(b: ir.IRBuilder, x: ir.Value, weight: ir.Value, out: ir.Value, size: ir.Value, eps: ir.Value) -> None:
+def norm_row(b: Builder, x: ir.Value, weight: ir.Value, out: ir.Value, size: ir.Value, eps: ir.Value) -> None:
     """out = x / sqrt(mean(x^2) + eps) * weight; whole vectors."""
     squares = cgutils.alloca_once_value(b, constant(0.0))
     num_vectors = b.sdiv(size, ir.Constant(I64, LANES))
     with cgutils.for_range(b, num_vectors) as loop:
-        vector = load(b, advanced(b, x, 4 * LANES, loop.index))
-        b.store(fma(b, vector, vector, b.load(squares)), squares)
-    mean = b.fdiv(across(b, b.load(squares), ir.IRBuilder.fadd), b.sitofp(size, F32))
-    root = call_function(b, "llvm.sqrt.f32", F32, [b.fadd(mean, eps)])
-    factor = splat(b, b.fdiv(ir.Constant(F32, 1.0), root))
+        vector = b.read(b.advanced(x, 4 * LANES, loop.index))
+        b.store(b.fma(vector, vector, b.load(squares)), squares)
+    mean = b.fdiv(b.across(b.load(squares), b.fadd), b.sitofp(size, F32))
+    root = b.call_function("llvm.sqrt.f32", F32, [b.fadd(mean, eps)])
+    factor = b.splat(b.fdiv(ir.Constant(F32, 1.0), root))
     with cgutils.for_range(b, num_vectors) as loop:
-        vector, gain = (load(b, advanced(b, each, 4 * LANES, loop.index)) for each in (x, weight))
-        store(b, b.fmul(b.fmul(vector, factor), gain), advanced(b, out, 4 * LANES, loop.index))
+        vector, gain = (b.read(b.advanced(each, 4 * LANES, loop.index)) for each in (x, weight))
+        b.write(b.fmul(b.fmul(vector, factor), gain), b.advanced(out, 4 * LANES, loop.index))
 
 
 @kernel_part()
-def gate_row(b: ir.IRBuilder, gate: ir.Value, up: ir.Value, out: ir.Value, size: ir.Value) -> None:
+def gate_row(b: Builder, gate: ir.Value, up: ir.Value, out: ir.Value, size: ir.Value) -> None:
     """out = gate / (1 + exp(-gate)) * up; whole vectors."""
     with cgutils.for_range(b, b.sdiv(size, ir.Constant(I64, LANES))) as loop:
-        first, second = (load(b, advanced(b, each, 4 * LANES, loop.index)) for each in (gate, up))
-        store(b, b.fmul(silu(b, first), second), advanced(b, out, 4 * LANES, loop.index))
+        first, second = (b.read(b.advanced(each, 4 * LANES, loop.index)) for each in (gate, up))
+        b.write(b.fmul(b.silu(first), second), b.advanced(out, 4 * LANES, loop.index))
 
 
 @kernel_part(num_literals=1)
-def turn_row(b: ir.IRBuilder, x: ir.Value, cosines: ir.Value, sines: ir.Value, out: ir.Value, head_dim: int) -> None:
+def turn_row(b: Builder, x: ir.Value, cosines: ir.Value, sines: ir.Value, out: ir.Value, head_dim: int) -> None:
     """out = RoPE(x); the first half of the sines has its sign already."""
     half = head_dim // 2
     for at in range(0, half, LANES):
         lanes = min(LANES, half - at)
-        first, second = (load(b, x, 4 * start, lanes) for start in (at, half + at))
+        first, second = (b.read(x, 4 * start, lanes) for start in (at, half + at))
         for start, own, other in ((at, first, second), (half + at, second, first)):
-            cos, sin = (load(b, table, 4 * start, lanes) for table in (cosines, sines))
-            store(b, fma(b, other, sin, b.fmul(own, cos)), out, 4 * start, lanes)
+            cos, sin = (b.read(table, 4 * start, lanes) for table in (cosines, sines))
+            b.write(b.fma(other, sin, b.fmul(own, cos)), out, 4 * start, lanes)
 
 
 @kernel_part(num_literals=1)
-def copy_row(b: ir.IRBuilder, x: ir.Value, out: ir.Value, head_dim: int) -> None:
+def copy_row(b: Builder, x: ir.Value, out: ir.Value, head_dim: int) -> None:
     for at in range(0, head_dim, LANES):
-        store(b, load(b, x, 4 * at), out, 4 * at)
+        b.write(b.read(x, 4 * at), out, 4 * at)
 
 
 @kernel_part(num_literals=1)
-def from_mean(b: ir.IRBuilder, x: ir.Value, mean: ir.Value, spread: ir.Value, head_dim: int) -> None:
+def from_mean(b: Builder, x: ir.Value, mean: ir.Value, spread: ir.Value, head_dim: int) -> None:
     """x = (x - mean) / spread."""
     for at in range(0, head_dim, LANES):
-        number, centre, unit = (load(b, each, 4 * at) for each in (x, mean, spread))
-        store(b, b.fdiv(b.fsub(number, centre), unit), x, 4 * at)
+        number, centre, unit = (b.read(each, 4 * at) for each in (x, mean, spread))
+        b.write(b.fdiv(b.fsub(number, centre), unit), x, 4 * at)
 
 
 @kernel_part(num_literals=1)
-def encode_row(b: ir.IRBuilder, x: ir.Value, codes: ir.Value, scale: ir.Value, head_dim: int) -> None:
+def encode_row(b: Builder, x: ir.Value, codes: ir.Value, scale: ir.Value, head_dim: int) -> None:
     """x as bytes times a scale, to the bit as `kernels.quantize.quantize`."""
     starts = range(0, head_dim, LANES)
     largest = constant(0.0)
     for at in starts:
-        largest = larger(b, call_function(b, f"llvm.fabs.v{LANES}f32", VECTOR, [load(b, x, 4 * at)]), largest)
-    step = b.fdiv(across(b, largest, larger), ir.Constant(F32, 127.0))
+        largest = b.larger(b.call_function(f"llvm.fabs.v{LANES}f32", VECTOR, [b.read(x, 4 * at)]), largest)
+    step = b.fdiv(b.across(largest, b.larger), ir.Constant(F32, 127.0))
     b.store(step, b.inttoptr(scale, F32.as_pointer()), align=4)
-    divisor = larger(b, splat(b, step), constant(_TINY))
+    divisor = b.larger(b.splat(step), constant(_TINY))
     for at in starts:
-        number = b.fdiv(load(b, x, 4 * at), divisor)
-        whole = b.fptosi(call_function(b, f"llvm.rint.v{LANES}f32", VECTOR, [number]), INTEGERS)
+        number = b.fdiv(b.read(x, 4 * at), divisor)
+        whole = b.fptosi(b.call_function(f"llvm.rint.v{LANES}f32", VECTOR, [number]), INTEGERS)
         code = b.trunc(whole, ir.VectorType(I8, LANES))
         b.store(code, b.inttoptr(b.add(codes, ir.Constant(I64, at)), code.type.as_pointer()), align=1)

@@ -62,152 +62,157 @@ def integers(value: int) -> ir.Constant:
     return same(INTEGERS, value)
 
 
-def pointer_to(b: ir.IRBuilder, address: ir.Value, offset: int, kind: ir.Type) -> ir.Value:
-    return b.inttoptr(b.add(address, ir.Constant(I64, offset)), kind.as_pointer())
-
-
-def advanced(b: ir.IRBuilder, address: ir.Value, stride: ir.Value | int, index: ir.Value | int) -> ir.Value:
-    """The address of an element, so many strides further on."""
-    stride, index = (x if isinstance(x, ir.Value) else ir.Constant(I64, x) for x in (stride, index))
-    return b.add(address, b.mul(stride, index))
-
-
-def call_function(b: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[ir.Value]) -> ir.Value:
-    function = cgutils.get_or_insert_function(b.module, ir.FunctionType(result, [x.type for x in args]), name)
-    return b.call(function, args)
-
-
-def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-    return call_function(b, f"llvm.fma.v{x.type.count}f32", x.type, [x, y, z])
-
-
-def splat(b: ir.IRBuilder, number: ir.Value, num_lanes: int = LANES) -> ir.Value:
-    nothing = ir.Constant(ir.VectorType(number.type, num_lanes), ir.Undefined)
-    one = b.insert_element(nothing, number, ir.Constant(I32, 0))
-    return b.shuffle_vector(one, nothing, same(ir.VectorType(I32, num_lanes), 0))
-
-
-def number_at(b: ir.IRBuilder, row: ir.Value, index: ir.Value, kind: ir.Type) -> ir.Value:
-    """The number of 4 bytes with this index."""
-    return b.load(b.inttoptr(advanced(b, row, 4, index), kind.as_pointer()), align=4)
-
-
 def _mask(num_lanes: int) -> ir.Constant:
     return ir.Constant(ir.VectorType(I1, LANES), [int(lane < num_lanes) for lane in range(LANES)])
 
 
-def load(b: ir.IRBuilder, address: ir.Value, offset: int = 0, num_lanes: int = LANES, kind: int = FLOAT32) -> ir.Value:
-    """A vector of float32; lanes from `num_lanes` on are 0, and their memory is not touched."""
-    if kind != BFLOAT16:
-        return _load(b, address, offset, num_lanes, F32, "f32", 4)
-    loaded = _load(b, address, offset, num_lanes, I16, "i16", 2)
-    return b.bitcast(b.shl(b.zext(loaded, INTEGERS), integers(16)), VECTOR)
+class Builder:
+    """A builder of llvmlite, with vectors beside its instructions."""
 
+    def __init__(self, instructions: ir.IRBuilder) -> None:
+        self._instructions = instructions
 
-def load_codes(b: ir.IRBuilder, address: ir.Value, offset: int, num_lanes: int) -> ir.Value:
-    """A vector of float32 from numbers of 8 bits with a sign; lanes from `num_lanes` on are 0."""
-    return b.sitofp(b.sext(_load(b, address, offset, num_lanes, I8, "i8", 1), INTEGERS), VECTOR)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._instructions, name)
 
+    def load_at(self, address: ir.Value, offset: int, kind: ir.Type, align: int = 4) -> ir.Value:
+        return self.load(self.pointer_to(address, offset, kind), align=align)
 
-def load_halves(b: ir.IRBuilder, address: ir.Value, offset: int, num_lanes: int) -> tuple[ir.Value, ir.Value]:
-    """Two vectors of float32 from the lower and the upper 4 bits of bytes, without a sign."""
-    both = b.zext(_load(b, address, offset, num_lanes, I8, "i8", 1), INTEGERS)
-    return b.sitofp(b.and_(both, integers(15)), VECTOR), b.sitofp(b.lshr(both, integers(4)), VECTOR)
+    def store_at(self, value: ir.Value, address: ir.Value, offset: int = 0, align: int = 4) -> None:
+        self.store(value, self.pointer_to(address, offset, value.type), align=align)
 
+    def pointer_to(self, address: ir.Value, offset: int, kind: ir.Type) -> ir.Value:
+        return self.inttoptr(self.add(address, ir.Constant(I64, offset)), kind.as_pointer())
 
-def _load(
-    b: ir.IRBuilder, address: ir.Value, offset: int, num_lanes: int, element: ir.Type, suffix: str, size: int
-) -> ir.Value:
-    vector = ir.VectorType(element, LANES)
-    pointer = pointer_to(b, address, offset, vector)
-    if num_lanes >= LANES:
-        return b.load(pointer, align=size)
-    args = [pointer, ir.Constant(I32, size), _mask(num_lanes), same(vector, 0)]
-    return call_function(b, f"llvm.masked.load.v{LANES}{suffix}.p0", vector, args)
+    def advanced(self, address: ir.Value, stride: ir.Value | int, index: ir.Value | int) -> ir.Value:
+        """The address of an element, so many strides further on."""
+        stride, index = (x if isinstance(x, ir.Value) else ir.Constant(I64, x) for x in (stride, index))
+        return self.add(address, self.mul(stride, index))
 
+    def call_function(self, name: str, result: ir.Type, args: Sequence[ir.Value]) -> ir.Value:
+        function = cgutils.get_or_insert_function(self.module, ir.FunctionType(result, [x.type for x in args]), name)
+        return self.call(function, args)
 
-def store(b: ir.IRBuilder, vector: ir.Value, address: ir.Value, offset: int = 0, num_lanes: int = LANES) -> None:
-    pointer = pointer_to(b, address, offset, VECTOR)
-    if num_lanes >= LANES:
-        b.store(vector, pointer, align=4)
-    else:
-        args = [vector, pointer, ir.Constant(I32, 4), _mask(num_lanes)]
-        call_function(b, f"llvm.masked.store.v{LANES}f32.p0", ir.VoidType(), args)
+    def fma(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+        return self.call_function(f"llvm.fma.v{x.type.count}f32", x.type, [x, y, z])
 
+    def splat(self, number: ir.Value, num_lanes: int = LANES) -> ir.Value:
+        nothing = ir.Constant(ir.VectorType(number.type, num_lanes), ir.Undefined)
+        one = self.insert_element(nothing, number, ir.Constant(I32, 0))
+        return self.shuffle_vector(one, nothing, same(ir.VectorType(I32, num_lanes), 0))
 
-def fetch(b: ir.IRBuilder, address: ir.Value, head_dim: int, kind: int) -> None:
-    """Have a row of keys or values on its way while others are worked on."""
-    prefetch(b, address, 0, head_dim * STORED_BITS[kind] // 8)
+    def number_at(self, row: ir.Value, index: ir.Value, kind: ir.Type) -> ir.Value:
+        """The number of 4 bytes with this index."""
+        return self.load(self.inttoptr(self.advanced(row, 4, index), kind.as_pointer()), align=4)
 
+    def read(self, address: ir.Value, offset: int = 0, num_lanes: int = LANES, kind: int = FLOAT32) -> ir.Value:
+        """A vector of float32; lanes from `num_lanes` on are 0, and their memory is not touched."""
+        if kind != BFLOAT16:
+            return self._read(address, offset, num_lanes, F32, "f32", 4)
+        loaded = self._read(address, offset, num_lanes, I16, "i16", 2)
+        return self.bitcast(self.shl(self.zext(loaded, INTEGERS), integers(16)), VECTOR)
 
-def prefetch(b: ir.IRBuilder, address: ir.Value, first: int, num_bytes: int) -> None:
-    """Have `num_bytes` from `first` bytes after an address on their way."""
-    for at in range(first, first + num_bytes, LINE_BYTES):
-        # for reading, to be kept in all caches, as data
-        hints = [ir.Constant(I32, hint) for hint in (0, 3, 1)]
-        call_function(b, "llvm.prefetch.p0", ir.VoidType(), [pointer_to(b, address, at, ir.IntType(8)), *hints])
+    def read_codes(self, address: ir.Value, offset: int, num_lanes: int) -> ir.Value:
+        """A vector of float32 from numbers of 8 bits with a sign; lanes from `num_lanes` on are 0."""
+        return self.sitofp(self.sext(self._read(address, offset, num_lanes, I8, "i8", 1), INTEGERS), VECTOR)
 
+    def read_halves(self, address: ir.Value, offset: int, num_lanes: int) -> tuple[ir.Value, ir.Value]:
+        """Two vectors of float32 from the lower and the upper 4 bits of bytes, without a sign."""
+        both = self.zext(self._read(address, offset, num_lanes, I8, "i8", 1), INTEGERS)
+        return self.sitofp(self.and_(both, integers(15)), VECTOR), self.sitofp(self.lshr(both, integers(4)), VECTOR)
 
-def larger(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
-    return b.select(b.fcmp_ordered(">", x, y), x, y)
+    def _read(
+        self, address: ir.Value, offset: int, num_lanes: int, element: ir.Type, suffix: str, size: int
+    ) -> ir.Value:
+        vector = ir.VectorType(element, LANES)
+        pointer = self.pointer_to(address, offset, vector)
+        if num_lanes >= LANES:
+            return self.load(pointer, align=size)
+        args = [pointer, ir.Constant(I32, size), _mask(num_lanes), same(vector, 0)]
+        return self.call_function(f"llvm.masked.load.v{LANES}{suffix}.p0", vector, args)
 
+    def write(self, vector: ir.Value, address: ir.Value, offset: int = 0, num_lanes: int = LANES) -> None:
+        pointer = self.pointer_to(address, offset, VECTOR)
+        if num_lanes >= LANES:
+            self.store(vector, pointer, align=4)
+        else:
+            args = [vector, pointer, ir.Constant(I32, 4), _mask(num_lanes)]
+            self.call_function(f"llvm.masked.store.v{LANES}f32.p0", ir.VoidType(), args)
 
-def exp(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """exp(x) for x <= 0, to 1e-7 of it; 0 for -inf."""
-    shifted = fma(b, x, constant(_LOG2_E), constant(_ROUNDING))
-    whole = b.fsub(shifted, constant(_ROUNDING))
-    rest = fma(b, whole, constant(-_LN_2_LOW), fma(b, whole, constant(-_LN_2_HIGH), x))
-    power = constant(_EXP_COEFFICIENTS[0])
-    for coefficient in _EXP_COEFFICIENTS[1:]:
-        power = fma(b, power, rest, constant(coefficient))
-    power = b.fadd(fma(b, power, b.fmul(rest, rest), rest), constant(1.0))
-    exponent = b.shl(b.bitcast(shifted, INTEGERS), integers(23))
-    scaled = b.bitcast(b.add(b.bitcast(power, INTEGERS), exponent), VECTOR)
-    return b.select(b.fcmp_ordered("<", x, constant(_LOWEST_EXPONENT)), constant(0.0), scaled)
+    def fetch(self, address: ir.Value, head_dim: int, kind: int) -> None:
+        """Have a row of keys or values on its way while others are worked on."""
+        self.prefetch(address, 0, head_dim * STORED_BITS[kind] // 8)
 
+    def prefetch(self, address: ir.Value, first: int, num_bytes: int) -> None:
+        """Have `num_bytes` from `first` bytes after an address on their way."""
+        for at in range(first, first + num_bytes, LINE_BYTES):
+            # for reading, to be kept in all caches, as data
+            hints = [ir.Constant(I32, hint) for hint in (0, 3, 1)]
+            self.call_function("llvm.prefetch.p0", ir.VoidType(), [self.pointer_to(address, at, ir.IntType(8)), *hints])
 
-def silu(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """x / (1 + exp(-x))."""
-    power = exp(b, b.fneg(call_function(b, f"llvm.fabs.v{LANES}f32", VECTOR, [x])))
-    above = b.select(b.fcmp_ordered(">=", x, constant(0.0)), constant(1.0), power)
-    return b.fmul(x, b.fdiv(above, b.fadd(power, constant(1.0))))
+    def larger(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        return self.select(self.fcmp_ordered(">", x, y), x, y)
 
+    def exp(self, x: ir.Value) -> ir.Value:
+        """exp(x) for x <= 0, to 1e-7 of it; 0 for -inf."""
+        shifted = self.fma(x, constant(_LOG2_E), constant(_ROUNDING))
+        whole = self.fsub(shifted, constant(_ROUNDING))
+        rest = self.fma(whole, constant(-_LN_2_LOW), self.fma(whole, constant(-_LN_2_HIGH), x))
+        power = constant(_EXP_COEFFICIENTS[0])
+        for coefficient in _EXP_COEFFICIENTS[1:]:
+            power = self.fma(power, rest, constant(coefficient))
+        power = self.fadd(self.fma(power, self.fmul(rest, rest), rest), constant(1.0))
+        exponent = self.shl(self.bitcast(shifted, INTEGERS), integers(23))
+        scaled = self.bitcast(self.add(self.bitcast(power, INTEGERS), exponent), VECTOR)
+        return self.select(self.fcmp_ordered("<", x, constant(_LOWEST_EXPONENT)), constant(0.0), scaled)
 
-def lane_sums(b: ir.IRBuilder, vectors: Sequence[ir.Value]) -> ir.Value:
-    """The sums of LANES vectors, or of fewer, as the lanes of one vector: a transposition that adds on its way."""
-    width = 1
-    while width < LANES:
-        pairs = [vectors[i : i + 2] for i in range(0, len(vectors), 2)]
-        vectors = [_add_interleaved(b, *pair, width=width) for pair in pairs]
-        width *= 2
-    return vectors[0]
+    def silu(self, x: ir.Value) -> ir.Value:
+        """x / (1 + exp(-x))."""
+        power = self.exp(self.fneg(self.call_function(f"llvm.fabs.v{LANES}f32", VECTOR, [x])))
+        above = self.select(self.fcmp_ordered(">=", x, constant(0.0)), constant(1.0), power)
+        return self.fmul(x, self.fdiv(above, self.fadd(power, constant(1.0))))
 
+    def lane_sums(self, vectors: Sequence[ir.Value]) -> ir.Value:
+        """The sums of LANES vectors, or of fewer, as the lanes of one vector: a transposition that adds on its way."""
+        width = 1
+        while width < LANES:
+            pairs = [vectors[i : i + 2] for i in range(0, len(vectors), 2)]
+            vectors = [self._add_interleaved(*pair, width=width) for pair in pairs]
+            width *= 2
+        return vectors[0]
 
-def _add_interleaved(b: ir.IRBuilder, x: ir.Value, y: ir.Value | None = None, *, width: int) -> ir.Value:
-    """One step of `lane_sums`: halves of x and of y are added, in pieces that shuffle cheaply."""
-    other, chunks, halves = constant(0.0) if y is None else y, LANES // 4, list[ir.Value]()
-    for half in range(2):
-        if width < 4:  # within chunks of four numbers: one of x and one of y by turns, or two
-            pairs = (
-                [(i, side) for i in range(2) for side in range(2)] if width == 1 else [(0, 0), (1, 0), (0, 1), (1, 1)]
+    def _add_interleaved(self, x: ir.Value, y: ir.Value | None = None, *, width: int) -> ir.Value:
+        """One step of `lane_sums`: halves of x and of y are added, in pieces that shuffle cheaply."""
+        other, chunks, halves = constant(0.0) if y is None else y, LANES // 4, list[ir.Value]()
+        for half in range(2):
+            if width < 4:  # within chunks of four numbers: one of x and one of y by turns, or two
+                pairs = (
+                    [(i, side) for i in range(2) for side in range(2)]
+                    if width == 1
+                    else [(0, 0), (1, 0), (0, 1), (1, 1)]
+                )
+                lanes = [LANES * side + first + 2 * half + i for first in range(0, LANES, 4) for i, side in pairs]
+            else:  # whole chunks
+                own = (
+                    range(half, chunks, 2)
+                    if 2 * width == LANES
+                    else range(half * chunks // 2, (half + 1) * chunks // 2)
+                )
+                lanes = [LANES * side + 4 * chunk + i for side in range(2) for chunk in own for i in range(4)]
+            halves.append(self.shuffle_vector(x, other, ir.Constant(INTEGERS, lanes)))
+        return self.fadd(*halves)
+
+    def across(self, vector: ir.Value, combine: Emitter) -> ir.Value:
+        """`combine` over the lanes of a vector."""
+        num_lanes = vector.type.count
+        distance = num_lanes // 2
+        while distance:
+            lanes = ir.Constant(
+                ir.VectorType(I32, num_lanes), [(lane + distance) % num_lanes for lane in range(num_lanes)]
             )
-            lanes = [LANES * side + first + 2 * half + i for first in range(0, LANES, 4) for i, side in pairs]
-        else:  # whole chunks
-            own = range(half, chunks, 2) if 2 * width == LANES else range(half * chunks // 2, (half + 1) * chunks // 2)
-            lanes = [LANES * side + 4 * chunk + i for side in range(2) for chunk in own for i in range(4)]
-        halves.append(b.shuffle_vector(x, other, ir.Constant(INTEGERS, lanes)))
-    return b.fadd(*halves)
-
-
-def across(b: ir.IRBuilder, vector: ir.Value, combine: Emitter) -> ir.Value:
-    """`combine` over the lanes of a vector."""
-    num_lanes = vector.type.count
-    distance = num_lanes // 2
-    while distance:
-        lanes = ir.Constant(ir.VectorType(I32, num_lanes), [(lane + distance) % num_lanes for lane in range(num_lanes)])
-        vector = combine(b, vector, b.shuffle_vector(vector, vector, lanes))
-        distance //= 2
-    return b.extract_element(vector, ir.Constant(I32, 0))
+            vector = combine(vector, self.shuffle_vector(vector, vector, lanes))
+            distance //= 2
+        return self.extract_element(vector, ir.Constant(I32, 0))
 
 
 def kernel_part(
@@ -228,11 +233,11 @@ def kernel_part(
 
             def code(context: Any, b: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
                 if not has_rows:
-                    value = emit(b, *values[:end], *literals)
+                    value = emit(Builder(b), *values[:end], *literals)
                     return context.get_dummy_value() if value is None else value
                 for num_here in {min(literals[0], TILE_ROWS), literals[0] % TILE_ROWS} - {0}:
                     with b.if_then(b.icmp_signed("==", values[end], ir.Constant(I64, num_here))):
-                        emit(b, *values[:end], num_here, *literals)
+                        emit(Builder(b), *values[:end], num_here, *literals)
                 return context.get_dummy_value()
 
             return result(*plain, *args[num_plain:]), code

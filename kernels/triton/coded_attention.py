@@ -186,12 +186,10 @@ def coded_attention_kernel(  # type: ignore[no-untyped-def]
         sin = tl.load(sin_ptr + angle, mask=turn_mask, other=0.0).to(tl.float32)
         keys, values = (keys * cos + partners * sin).to(query.dtype), values.to(query.dtype)
         maximum, total, out = add_tile(query, keys, values, mask[None, :], scale, maximum, total, out)
-    place = (row * tl.num_programs(1) + kv_head) * SPLITS + part
     store_part(
         maximum,
         total,
         out,
-        place,
         query_offs,
         query_mask,
         out_ptr,

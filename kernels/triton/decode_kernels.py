@@ -66,12 +66,10 @@ def read_kernel(  # type: ignore[no-untyped-def]
             keys = keys.to(tl.float32)
             values = values.to(tl.float32)
         maximum, total, out = add_tile(query, keys, values, mask[None, :], scale, maximum, total, out)
-    place = (batch * tl.num_programs(1) + kv_head) * SPLITS + split
     store_part(
         maximum,
         total,
         out,
-        place,
         query_offs,
         query_mask,
         out_ptr,

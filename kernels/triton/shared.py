@@ -73,7 +73,6 @@ def store_part(  # type: ignore[no-untyped-def]
     maximum,
     total,
     out,
-    place,
     query_offs,
     query_mask,
     out_ptr,
@@ -83,13 +82,13 @@ def store_part(  # type: ignore[no-untyped-def]
     GROUPS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
 ):
-    """Write what an online softmax has come to: the output, or of one of several splits, at `place` among all, what
-    `merge_kernel` takes."""
+    """Write what an online softmax has come to: the output, or of one of several splits what `merge_kernel` takes."""
     if SPLITS == 1:
         out = out / tl.where(total > 0, total, 1.0)[:, None]
         tl.store(out_ptr + query_offs, out.to(out_ptr.dtype.element_ty), mask=query_mask)
     else:
         group = tl.arange(0, out.shape[0])
+        place = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * SPLITS + tl.program_id(0)
         row = place * GROUPS + group
         tl.store(statistic_ptr + row * 2, maximum, mask=group < GROUPS)
         tl.store(statistic_ptr + row * 2 + 1, total, mask=group < GROUPS)

@@ -18,13 +18,11 @@ def store(
     sin: Tensor,
     slot: Tensor,
     position: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    rotated: Tensor,
+    slots: tuple[Tensor, Tensor, Tensor],
 ) -> Tensor:
     """Launch the kernel; shapes as for `store_token_`."""
     _, num_both, _, head_dim = query_keys.shape
-    num_kv_heads = keys.shape[1]
+    num_kv_heads, (keys, values, rotated) = new_values.shape[1], slots
     num_heads = num_both - num_kv_heads
     assert query_keys.stride(3) == new_values.stride(3) == cos.stride(1) == sin.stride(1) == 1
     assert cos.shape[1] == head_dim
@@ -39,9 +37,7 @@ def store(
         sin,
         slot,
         position,
-        keys,
-        values,
-        rotated,
+        *slots,
         out,
         query_keys.stride(1),
         new_values.stride(1),

@@ -42,42 +42,6 @@ from ondevice.stage_clock import StageClock
 _REPORT_EVERY = 8  # tokens of an answer between two accounts of the blocks that it read
 
 
-def answer(
-    context: Context,
-    question: str,
-    prompt: Prompt,
-    generation: GenerationConfig,
-    is_stopped: Callable[[], bool],
-    clock: StageClock,
-    *,
-    attempt: int = 0,
-    judgement: Judgement | None = None,
-) -> Generator[Event, None, None]:
-    """Put the question into the pot, decode the answer token by token, take everything back.
-
-    Args:
-        prompt: the question with whatever the template, and earlier questions, put around it, and what is written of
-            the answer already.
-        is_stopped: polled between layers and tokens; the answer then ends as `cancelled`.
-        clock: of the answer, running since the question.
-        attempt: at the same answer; each draws other tokens where tokens are drawn.
-        judgement: terms on which an answer is denied; None: none is.
-
-    Raises:
-        PotError: the question does not fit into the free slots.
-    """
-    one = _Answer(context, question, prompt, generation, is_stopped, clock, attempt, judgement)
-    try:
-        yield from one.recall()
-        yield from one.write(*one.read())
-        one.find_sources()
-    except PassStopped:
-        one.stop_reason = "cancelled"
-    finally:
-        one.take_back()
-    yield from one.finish()
-
-
 @dataclass(frozen=True, slots=True)
 class Known:
     """An answer that no model has to give; `stop_reason` says where it is from, one of `WITHOUT_MODEL`."""
@@ -89,7 +53,7 @@ class Known:
 
 
 def said(context: Context, question: str, known: Known, clock: StageClock) -> Iterator[Event]:
-    """As `answer`, with the text known already: no model is asked, and the pot is not touched."""
+    """As `Answer.events`, with the text known already: no model is asked, and the pot is not touched."""
     yield QuestionRead(question, 0)
     clock.book("search")
     stream = context.loaded.tokenizer.stream_decoder()
@@ -121,11 +85,22 @@ def new_attention(context: Context) -> RunTimeTermination | None:
     return RunTimeTermination(context.pot, art, rules_of(art, thresholds, len(context.decoder.parts.layers)))
 
 
-class _Answer:
-    """One answer on its way; the methods are its stages, in their order.
+class Answer:
+    """One answer on its way; the methods after `events` are its stages, in their order.
+
+    Args:
+        prompt: the question with whatever the template, and earlier questions, put around it, and what is written of
+            the answer already.
+        is_stopped: polled between layers and tokens; the answer then ends as `cancelled`.
+        clock: of the answer, running since the question.
+        attempt: at the same answer; each draws other tokens where tokens are drawn.
+        judgement: terms on which the answer is denied; None: it is not.
 
     Attributes:
         stop_reason: as `AnswerFinished` has it.
+
+    Raises:
+        PotError: the question does not fit into the free slots.
     """
 
     def __init__(
@@ -136,8 +111,8 @@ class _Answer:
         generation: GenerationConfig,
         is_stopped: Callable[[], bool],
         clock: StageClock,
-        attempt: int,
-        judgement: Judgement | None,
+        attempt: int = 0,
+        judgement: Judgement | None = None,
     ) -> None:
         if len(prompt.ids) > context.pot.num_free:
             raise PotError(
@@ -166,6 +141,18 @@ class _Answer:
                 self._guard.push(token)
         self._ttft = self._decode_seconds = 0.0
         self._sources = Sources()
+
+    def events(self) -> Generator[Event, None, None]:
+        """Put the question into the pot, decode the answer token by token, take everything back."""
+        try:
+            yield from self.recall()
+            yield from self.write(*self.read())
+            self.find_sources()
+        except PassStopped:
+            self.stop_reason = "cancelled"
+        finally:
+            self.take_back()
+        yield from self.finish()
 
     # -- stages ----------------------------------------------------------------------------------
 
@@ -365,15 +352,6 @@ def _eviction(context: Context, num_document: list[int], mass: list[Tensor], und
             nothing.
     """
     rule = resolve_name(context.config.pot.decode_method.eviction)
-    eviction: Eviction = rule(
-        LongAnswer(
-            pot=context.pot,
-            mass=mass,
-            num_document=num_document,
-            num_protected=context.num_protected,
-            max_positions=min(context.loaded.max_positions, context.decoder.reach(context.pot)),
-            rotate_keys=context.decoder.rotate_keys,
-            save=undo.save,
-        )
-    )
+    most = min(context.loaded.max_positions, context.decoder.reach(context.pot))
+    eviction: Eviction = rule(LongAnswer(context.pot, most, mass, num_document, undo.save))
     return eviction

@@ -147,9 +147,7 @@ class HostRecall:
             max_tokens=self._coming,
             num_beside=context.config.tier.num_beside,
             num_free=self.num_free,
-            num_protected=context.num_protected,
             num_more=num_more,
-            rotate_keys=decoder.rotate_keys,
         )
         if dropped:
             read_on(decoder, dropped, pot)

@@ -35,12 +35,10 @@ class Look:
     Attributes:
         answer: of the queries that chose the tokens of the answer.
         neutral: of a text that has nothing to do with the question.
-        num_tokens: tokens of the answer whose attention is counted.
     """
 
     answer: list[Tensor]
     neutral: list[Tensor]
-    num_tokens: int
 
     def beyond_neutral(self, *, first_layer: int | None = None) -> list[Tensor]:
         """Attention of each head to a slot beyond what it always pays it; passages are chosen by this.
@@ -94,7 +92,7 @@ def look_back(context: Context, ids: list[int], written: list[int], is_stopped: 
     answer = _attention(decoder, pot, [*ids, *written[:-1]], len(written), is_stopped)
     neutral_ids = context.loaded.tokenizer.encode(_NEUTRAL)[0].tolist()[: pot.num_free]
     neutral = _attention(decoder, pot, neutral_ids, len(neutral_ids), is_stopped)
-    return Look(answer, neutral, len(written))
+    return Look(answer, neutral)
 
 
 def token_weights(context: Context, slots: list[Tensor]) -> npt.NDArray[np.float64]:

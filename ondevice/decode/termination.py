@@ -39,10 +39,10 @@ def rules_of(config: ArtConfig, calibrated: tuple[Termination, ...] | None, num_
     return tuple(replace(rule, **chosen) for rule in rules)
 
 
-def warm_up(parts: ModelParts, dtype: torch.dtype, device: torch.device) -> None:
+def warm_up(parts: ModelParts) -> None:
     """Compile, or load, the kernel for one token of a model, so that no answer waits for it."""
-    query = torch.zeros(1, parts.num_heads, 1, parts.head_dim, dtype=dtype, device=device)
-    keys = torch.zeros(1, parts.num_kv_heads, 1, parts.head_dim, dtype=dtype, device=device)
+    query = torch.zeros(1, parts.num_heads, 1, parts.head_dim, dtype=parts.dtype, device=parts.device)
+    keys = query[:, : parts.num_kv_heads]
     decode_attention(query, keys, keys, scale=1.0, termination=DEFAULT)
 
 

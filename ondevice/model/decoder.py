@@ -27,8 +27,7 @@ from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.model.families import model_parts
 from ondevice.model.families.parts import AttentionLayer, ModelParts
 from ondevice.model.head import Head
-from ondevice.model.options import OptionFields, Options
-from ondevice.model.passes import Cache, Pass
+from ondevice.model.passes import Cache, OptionFields, Options, Pass
 from ondevice.model.plain_layers import plain_layers
 from ondevice.model.rotary import Angles, Rotary
 from ondevice.model.run import Run
@@ -54,7 +53,7 @@ class Decoder:
         if self.device.type == "cuda":
             # cuDNN lays out a plan for every new length, of which a pot has one with each pass and each token.
             torch.backends.cuda.enable_cudnn_sdp(False)
-        self.dtype: torch.dtype = self.parts.norm.weight.dtype  # quantised weights have integer types, the norms never
+        self.dtype = self.parts.dtype
         self._ropes, self._pot_ropes = self._new_ropes()
         self._rotary = self._pot_ropes[0]
         self._one_token = self._fast_step() if has_fast_step else None
@@ -75,12 +74,12 @@ class Decoder:
     def _new_ropes(self) -> tuple[tuple[Rotary | None, ...], tuple[Rotary, ...]]:
         """The RoPE of each layer, where it has one, and of those that have slots; layers that turn alike share one."""
         turns = [layer.turn if isinstance(layer, AttentionLayer) else None for layer in self.parts.all_layers]
-        ropes = {id(turn): Rotary(self.parts, self.dtype, self.device, turn) for turn in turns if turn is not None}
+        ropes = {id(turn): Rotary(self.parts, turn) for turn in turns if turn is not None}
         return tuple(ropes.get(id(turn)) for turn in turns), tuple(ropes[id(layer.turn)] for layer in self.parts.layers)
 
     def _fast_step(self) -> OneToken | None:
         """The shorter way for one token, where this model has one."""
-        layers = plain_layers(self.parts, self.device, self.dtype)
+        layers = plain_layers(self.parts)
         if not layers or self._rotary.dim != self.parts.head_dim or not runs_calls(self.parts.norm.weight):
             return None
         # Imported here: Numba is loaded by those who compile.
@@ -173,7 +172,7 @@ class Decoder:
             )
         if frame is not None:  # where heads are layers of the pot, each has its own
             frame = Frame(*(part.view(shape.num_layers, shape.num_kv_heads, -1) for part in frame))
-        return MemoryPot(shape, dtype=self.dtype, device=self.device, frame=frame)
+        return MemoryPot(shape, dtype=self.dtype, device=self.device, rotate_keys=self.rotate_keys, frame=frame)
 
     @torch.inference_mode()
     def forward(self, input_ids: Tensor, pot: Cache, **fields: Unpack[OptionFields]) -> Pass:
@@ -194,7 +193,7 @@ class Decoder:
             if options.offsets is not None:
                 tail = torch.arange(options.span, angles.span, device=options.offsets.device)
                 angles.keep(torch.cat((options.offsets, tail)))
-            run = Run(self.parts, self._ropes, self.dtype, pot, angles, options)
+            run = Run(self.parts, self._ropes, pot, angles, options)
             is_one = input_ids.numel() == 1 and not options.num_observed and not options.keeps_queries
             if is_one and options.offsets is None and self._takes_one_token(pot):
                 if self._token_graph is not None and _suits_graph(pot, options):

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ondevice.kernels.attention import additive_mask, attention
+from ondevice.kernels.attention import attention
 from ondevice.model.decoder import Decoder
 from ondevice.model.families.parts import AttentionLayer
-from ondevice.model.layer import feed_forward, finish, heads
+from ondevice.model.layer import feed_forward, finish, heads, position_mask
 from ondevice.pot.host.hidden_tier import DroppedStates
-from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.memory_pot import MemoryPot, NewTokens
 from ondevice.pot.numbering import number_by_origin_
 
 
@@ -44,16 +44,16 @@ def read_on(decoder: Decoder, dropped: Sequence[DroppedStates], pot: MemoryPot) 
 
 def _attend(decoder: Decoder, index: int, normed: Tensor, tokens: Tensor, pot: MemoryPot) -> Tensor:
     """Store document tokens (n,) in one layer, each at its rank in the head, and attend from there."""
-    parts, own = decoder.parts, pot.shape.parts_of(index)
-    query_keys, values, _ = heads(parts.layers[index], normed)
-    query, keys = query_keys.split((parts.num_heads, parts.num_kv_heads), dim=1)
-    origin = tokens.expand(1, pot.shape.num_kv_heads, -1)
-    new = zip(own, *(some.chunk(len(own), dim=1) for some in (keys, values)), strict=True)
-    for number, own_keys, own_values in new:
-        pot.insert_(number, own_keys, own_values, origin)
-    number_by_origin_(pot, decoder.rotate_keys, slice(own.start, own.stop))
+    layer, own = decoder.parts.layers[index], pot.shape.parts_of(index)
+    query_keys, values, _ = heads(layer, normed)
+    query, keys = layer.apart(query_keys)
+    for number, *both in zip(own, *(some.chunk(len(own), dim=1) for some in (keys, values)), strict=True):
+        new = zip(*(part[0] for part in pot.slots.parts_of(number, *both)), strict=True)
+        num_used = pot.num_cached[number] + tokens.shape[0]
+        pot.insert_last_(number, num_used, [NewTokens(list(head), tokens) for head in new])
+    number_by_origin_(pot, slice(own.start, own.stop))
     outs = [
-        _attend_late(decoder, number, parts.layers[index], part, tokens.shape[0], pot)
+        _attend_late(decoder, number, layer, part, tokens.shape[0], pot)
         for number, part in zip(own, query.chunk(len(own), dim=1), strict=True)
     ]
     return torch.cat(outs, dim=1)
@@ -63,26 +63,21 @@ def _attend_late(
     decoder: Decoder, number: int, layer: AttentionLayer, query: Tensor, count: int, pot: MemoryPot
 ) -> Tensor:
     """Attention of the last `count` tokens of one layer of the pot, each from its own position."""
-    parts, most = decoder.parts, pot.max_positions
-    used, num_kv_heads = pot.num_cached[number], pot.shape.num_kv_heads
+    used, most = pot.num_cached[number], pot.max_positions
     slots = pot.positions[number, :, :, :used]
     mine = slots[..., used - count :]
     # Query heads that share keys share the places of those, too.
-    folded = query.reshape(1, num_kv_heads, -1, parts.head_dim)
-    places = mine.repeat(1, 1, query.shape[1] // num_kv_heads)
+    folded = query.reshape(*slots.shape[:2], -1, query.shape[3])
+    places = mine.repeat(1, 1, query.shape[1] // slots.shape[1])
     if layer.query_scale is not None:
         folded = folded * layer.query_scale(places)[..., None].to(folded.dtype)
     query = decoder.rotate_keys(folded, places, most, rope=pot.shape.rope_of(number)).view(query.shape)
-    distance = mine[..., None] - slots[:, :, None]
-    visible = distance >= 0
-    if layer.sliding_window is not None:
-        visible &= distance < layer.sliding_window
     return attention(
         query,
         decoder.seen_keys(pot, number),
         pot.slots.values_at(number, slice(0, used)),
-        mask=additive_mask(visible, decoder.dtype),
-        scale=parts.scale,
-        softcap=parts.attention_softcap,
+        mask=position_mask(mine, slots, layer.sliding_window, decoder.dtype),
+        scale=layer.scale,
+        softcap=layer.softcap,
         sinks=layer.sinks_of(number, pot.shape.pot_layers_per_layer),
     )

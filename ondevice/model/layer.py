@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ondevice.kernels.attention import additive_mask
 from ondevice.kernels.gated import gated
 from ondevice.kernels.norm import RMSNorm, add_norm_
 from ondevice.kernels.rope import rotate
@@ -35,7 +36,7 @@ def heads(layer: AttentionLayer, normed: Tensor) -> tuple[Tensor, Tensor, Tensor
     if layer.head_gate is not None:
         gate = layer.head_gate(normed).transpose(1, 2).unsqueeze(-1)
     if layer.q_norm is not None and layer.k_norm is not None:
-        query, keys = query_keys.split((num_heads, num_kv_heads), dim=1)
+        query, keys = layer.apart(query_keys)
         query_keys = torch.cat((layer.q_norm(query), layer.k_norm(keys)), dim=1)
     return query_keys, values if layer.v_norm is None else layer.v_norm(values), gate
 
@@ -70,10 +71,17 @@ class Heads(NamedTuple):
 def project_heads(layer: AttentionLayer, normed: Tensor, cos: Tensor, sin: Tensor) -> Heads:
     """Projection and RoPE of hidden states (batch, n, hidden_size) after the layer's input norm."""
     query_keys, values, gate = heads(layer, normed)
-    sizes = (layer.num_heads, layer.num_kv_heads)
-    query, keys = query_keys.split(sizes, dim=1)
-    rotated_query, rotated_keys = rotate(query_keys, cos, sin).split(sizes, dim=1)
+    query, keys = layer.apart(query_keys)
+    rotated_query, rotated_keys = layer.apart(rotate(query_keys, cos, sin))
     return Heads(query, rotated_query, keys, rotated_keys, values, gate)
+
+
+def position_mask(at: Tensor, slots: Tensor, window: int | None, dtype: torch.dtype) -> Tensor:
+    """Additive mask of tokens at positions `at` (..., n) to slots (batch, num_kv_heads, m): each sees those up to its
+    own position, in a window only the last so many."""
+    distance = at[..., None] - slots[:, :, None]
+    is_seen = distance >= 0
+    return additive_mask(is_seen if window is None else is_seen & (distance < window), dtype)
 
 
 def finish(

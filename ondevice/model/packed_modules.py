@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
@@ -12,6 +12,7 @@ from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import project
 from ondevice.model.mixture import Op, mixture
 
+_T = TypeVar("_T")
 EXPERT_WEIGHTS = ("gate_up_proj", "down_proj")  # as modules of transformers call those of all experts
 
 
@@ -90,13 +91,18 @@ def separate_experts(
         own: its weights by name, of three dimensions, and biases.
         linear: makes a module of a weight (out_features, in_features) and its bias.
     """
+    gate_up, down = linears_of(module, own, linear)
+    return SeparateExperts(gate_up, down, module._apply_gate)  # type: ignore[arg-type]
 
-    def of_all(name: str) -> Iterable[nn.Module]:
+
+def linears_of(module: Any, own: Mapping[str, Tensor], linear: Callable[[Tensor, Tensor | None], _T]) -> list[list[_T]]:
+    """Both projections of each expert; as `separate_experts`."""
+    found = list[list[_T]]()
+    for name in EXPERT_WEIGHTS:
         weights = own[name].transpose(1, 2) if module.is_transposed else own[name]
         biases = own.get(f"{name}_bias", [None] * len(weights))
-        return [linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)]
-
-    return SeparateExperts(of_all(EXPERT_WEIGHTS[0]), of_all(EXPERT_WEIGHTS[1]), module._apply_gate)  # type: ignore[arg-type]
+        found.append([linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)])
+    return found
 
 
 def holds_experts(module: nn.Module) -> bool:

@@ -27,9 +27,9 @@ class PlainLayer(NamedTuple):
     down: PackedWeight
 
 
-def plain_layers(parts: ModelParts, device: torch.device, dtype: torch.dtype) -> tuple[PlainLayer, ...] | None:
+def plain_layers(parts: ModelParts) -> tuple[PlainLayer, ...] | None:
     """The layers of a model on a CPU in float32; None where one has something that is left out here."""
-    if device.type != "cpu" or dtype != torch.float32 or parts.has_state or not parts.has_plain_scores:
+    if parts.device.type != "cpu" or parts.dtype != torch.float32 or parts.has_state or not parts.has_plain_scores:
         return None
     layers = [_plain_layer(layer) for layer in parts.layers]
     return None if None in layers else tuple(filter(None, layers))

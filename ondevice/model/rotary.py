@@ -31,16 +31,14 @@ class Rotary:
     """Tables of one model, or of those of its layers that share a RoPE.
 
     Args:
-        parts: its numbers.
-        dtype, device: of the tables.
-        turn: the RoPE of some of its layers; None: that of the pot's first one.
+        turn: the RoPE of those layers.
     """
 
-    def __init__(self, parts: ModelParts, dtype: torch.dtype, device: torch.device, turn: Turn | None = None) -> None:
-        rotary: Any = turn or parts.rotary
-        self._rotary, self._trained, self._head_dim = rotary, parts.max_positions, parts.head_dim
-        self._like, self.device = torch.empty(0, dtype=dtype, device=device), device
-        self._kind = getattr(rotary, "rope_type", "default")
+    def __init__(self, parts: ModelParts, turn: Turn) -> None:
+        self._rotary: Any = turn
+        self._trained, self._head_dim, self.device = parts.max_positions, parts.head_dim, parts.device
+        self._like = torch.empty(0, dtype=parts.dtype, device=parts.device)
+        self._kind = getattr(turn, "rope_type", "default")
         self._tables: dict[int, tuple[Any, Tensor, Tensor]] = {}  # by reach: the module, cosines, signed sines
 
     @property

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ondevice.kernels.attention import (
     Scoring,
-    additive_mask,
     attention,
     attention_mass,
     attention_peak,
@@ -18,9 +17,17 @@ from ondevice.kernels.attention import (
 from ondevice.kernels.projection import rounds_activations
 from ondevice.kernels.rope import rotate, rotate_with_half_
 from ondevice.model.families.parts import AttentionLayer, Layer, ModelParts, SharingLayer, has_slots
-from ondevice.model.layer import Heads, after_attention, after_mixing, feed_forward, finish, project_heads, queries
-from ondevice.model.options import Options
-from ondevice.model.passes import PLAIN, Cache, Pass, PassStopped
+from ondevice.model.layer import (
+    Heads,
+    after_attention,
+    after_mixing,
+    feed_forward,
+    finish,
+    position_mask,
+    project_heads,
+    queries,
+)
+from ondevice.model.passes import PLAIN, Cache, Options, Pass, PassStopped
 from ondevice.model.rotary import Angles, Rotary
 from ondevice.model.stateful import Window, mix
 from ondevice.pot.host.hidden_tier import DroppedStates
@@ -33,7 +40,6 @@ class Run:
     Args:
         parts: of the model.
         ropes: of all layers; None: it turns nothing.
-        dtype: of its activations.
         pot: takes the tokens.
         angles: of the pass.
     """
@@ -42,12 +48,11 @@ class Run:
         self,
         parts: ModelParts,
         ropes: Sequence[Rotary | None],
-        dtype: torch.dtype,
         pot: Cache,
         angles: Angles,
         options: Options,
     ) -> None:
-        self._parts, self._ropes, self._dtype = parts, ropes, dtype
+        self._parts, self._ropes, self._dtype = parts, ropes, parts.dtype
         self._pot, self._angles, self._options = pot, angles, options
         self._per_layer = pot.shape.pot_layers_per_layer if isinstance(pot, MemoryPot) else 1
         self._mass, self._given, self._queries = list[Tensor](), list[Tensor](), list[Tensor]()
@@ -227,21 +232,15 @@ class Run:
         """Additive mask where plain causal attention over the last slots would not do; else None.
 
         It is needed once positions go beyond a sliding window, of which only the last `window` logical positions are
-        visible, and when several new tokens lie in slots of evicted ones. Heads differ in what they hold, so the
-        shape is (batch or 1, num_kv_heads or 1, num_tokens, num_slots).
+        visible. Heads differ in what they hold: (batch or 1, num_kv_heads or 1, num_tokens, num_slots).
         """
         pot, angles = self._pot, self._angles
         window, first = own.sliding_window, pot.next_position[layer]
-        if window is not None and first + angles.span <= window:
-            window = None
-        if window is None and (angles.offsets.shape[0] == 1 or pot.victims is None):
+        if window is None or first + angles.span <= window:
             return None
         assert isinstance(pot, MemoryPot)
         new = (first + angles.offsets).to(torch.int32)
-        slots = pot.positions_with(layer, new)
-        distance = new[:, None] - slots[:, :, None]
-        visible = distance >= 0
-        return additive_mask(visible if window is None else visible & (distance < window), self._dtype)
+        return position_mask(new, pot.positions_with(layer, new), window, self._dtype)
 
 
 def _all_but(index: Tensor, size: int) -> Tensor:

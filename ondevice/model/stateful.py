@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ondevice.kernels.attention import additive_mask, attention
+from ondevice.kernels.attention import attention
 from ondevice.kernels.rope import rotate
 from ondevice.model.families.parts import AttentionLayer, Layer, RecurrentLayer, SharingLayer, WindowLayer
-from ondevice.model.layer import heads, queries
+from ondevice.model.layer import heads, position_mask, queries
 from ondevice.model.rotary import Rotary
 from ondevice.pot.native_state import NativeState
 
@@ -58,7 +58,7 @@ def mix(
     if isinstance(layer, WindowLayer):
         assert rope is not None
         query_keys, new_values, gate = heads(layer, normed)
-        query, new_keys = query_keys.split((layer.num_heads, layer.num_kv_heads), dim=1)
+        query, new_keys = layer.apart(query_keys)
         size = state[0].shape[2]
         num_held = min(native.num_seen, size)
         whole = [torch.cat(pair, dim=2) for pair in zip(state, (new_keys, new_values), strict=True)]
@@ -88,9 +88,8 @@ def _attend(layer: AttentionLayer, query: Tensor, seen: Window, gate: Tensor | N
     for start in range(num_held, used, _QUERIES):
         stop = min(start + _QUERIES, used)
         first = max(start - window + 1, 0)
-        distance = at[start:stop, None] - at[first:stop]
         is_all = stop - first <= window
-        mask = None if is_all else additive_mask(((distance >= 0) & (distance < window))[None, None], query.dtype)
+        mask = None if is_all else position_mask(at[start:stop], at[None, None, first:stop], window, query.dtype)
         some = query[:, :, start - num_held : stop - num_held]
         outs.append(
             attention(

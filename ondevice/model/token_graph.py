@@ -18,7 +18,7 @@ from torch import Tensor
 from ondevice.kernels.coded_attention import used_coded_attention
 from ondevice.kernels.decode_attention import used_attention
 from ondevice.kernels.store_token import store_codes_, store_token_
-from ondevice.model.families.parts import ModelParts
+from ondevice.model.families.parts import AttentionLayer, ModelParts
 from ondevice.model.layer import finish, heads
 from ondevice.model.rotary import Rotary
 from ondevice.pot.memory_pot import MemoryPot
@@ -136,7 +136,7 @@ class TokenGraph:
             outs = list[Tensor]()
             for number, (query_keys, values) in zip(
                 pot.shape.parts_of(index),
-                self._split(*heads(layer, normed)[:2], pot.shape.pot_layers_per_layer),
+                _split(layer, *heads(layer, normed)[:2], pot.shape.pot_layers_per_layer),
                 strict=True,
             ):
                 slot, position, num_used = held.places[number].split(1)
@@ -147,7 +147,7 @@ class TokenGraph:
                     outs.append(used_coded_attention(query, coded, seen, cos, sin, num_used, scale=parts.scale))
                 else:
                     stored = pot.keys[number], pot.values[number], pot.rotated[number]
-                    query = store_token_(query_keys, values, cos, sin, slot, position, *stored)
+                    query = store_token_(query_keys, values, cos, sin, slot, position, stored)
                     outs.append(used_attention(query, stored[2], stored[1], num_used, scale=parts.scale))
             out = outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)
             hidden, normed = finish(layer, hidden, out, parts.norm_after(index))
@@ -157,13 +157,15 @@ class TokenGraph:
             if is_last or (index + 1) % _LAYERS == 0:
                 yield normed
 
-    def _split(self, query_keys: Tensor, values: Tensor, pot_layers_per_layer: int) -> list[tuple[Tensor, Tensor]]:
-        """Queries with keys, and values, of the KV heads of each part."""
-        if pot_layers_per_layer == 1:
-            return [(query_keys, values)]
-        query, keys = query_keys.split((self._parts.num_heads, self._parts.num_kv_heads), dim=1)
-        together = zip(*(some.chunk(pot_layers_per_layer, dim=1) for some in (query, keys, values)), strict=True)
-        return [(torch.cat((query, keys), dim=1), values) for query, keys, values in together]
+
+def _split(
+    layer: AttentionLayer, query_keys: Tensor, values: Tensor, pot_layers_per_layer: int
+) -> list[tuple[Tensor, Tensor]]:
+    """Queries with keys, and values, of the KV heads of each part."""
+    if pot_layers_per_layer == 1:
+        return [(query_keys, values)]
+    some = (part.chunk(pot_layers_per_layer, dim=1) for part in (*layer.apart(query_keys), values))
+    return [(torch.cat((query, keys), dim=1), values) for query, keys, values in zip(*some, strict=True)]
 
 
 def _clear_workspaces() -> None:

@@ -1,4 +1,4 @@
-"""Text to token ids with character offsets, and back; the chat template cut in pieces around the document.
+"""Text to token ids with character offsets, and back, id by id; the chat template cut in pieces around the document.
 
 A document is hostile: `<|im_end|>` written in it must become ordinary tokens, never the control token.
 So there are two ways in: `encode` for documents and questions, `encode_prompt` for our own templates.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,6 @@ from tokenizers import Tokenizer as Backend
 
 from ondevice.model.chat import ChatParts, chat_parts
 from ondevice.model.control_tokens import control_tokens, document_backend
-from ondevice.model.detokenizer import StreamDecoder
 
 # Names under which models end an answer or a turn, besides the one their tokenizer calls `eos_token`.
 _END_TOKENS = (
@@ -40,6 +39,9 @@ _MAX_PIECE_CHARS = 1 << 19
 # One line feed between a mark and a word: no tokenizer has a token that spans it.
 _PIECE_END = re.compile(r"(?<=\S\n)(?=\w)")
 _HALVES = re.compile("[\ud800-\udfff]")
+_UNKNOWN = "\ufffd"  # what decoders write for bytes that are not (yet) a character
+_CONTEXT = 8  # ids kept as left context: some decoders drop the space before the first word
+_MAX_PENDING = 64  # ids after which bytes that never became a character are shown as U+FFFD
 
 Int32Array = npt.NDArray[np.int32]
 
@@ -177,6 +179,48 @@ class Tokenizer:
         ends = [token for token in known if token in self.control_ids]
         own = self._prompt.token_to_id(self._hf.eos_token or "")
         return frozenset(token for token in [own, *ends, *more] if token is not None)
+
+
+class StreamDecoder:
+    """Collects ids and gives out text as soon as it cannot change any more.
+
+    Args:
+        decode: ids to text, the tokenizer's.
+    """
+
+    def __init__(self, decode: Callable[[list[int]], str]) -> None:
+        self._decode = decode
+        self._ids: list[int] = []
+        self._num_shown = 0  # characters of decode(self._ids) already given out
+
+    def push(self, token_id: int) -> str:
+        """The text that `token_id` completes; "" while a character of several bytes is unfinished."""
+        self._ids.append(token_id)
+        text = self._decode(self._ids)
+        # The last few bytes may be the beginning of a character. A run of U+FFFD is held as a whole:
+        # decoders with byte fallback judge consecutive byte tokens together.
+        is_overdue = len(self._ids) > _CONTEXT + _MAX_PENDING
+        settled = text if is_overdue else text.rstrip(_UNKNOWN)
+        piece = settled[self._num_shown :]
+        self._num_shown += len(piece)
+        if settled == text:
+            self._forget()
+        return piece
+
+    def flush(self) -> str:
+        """Return the text still held back; the decoder starts from nothing."""
+        piece = self._decode(self._ids)[self._num_shown :]
+        self._ids, self._num_shown = [], 0
+        return piece
+
+    def _forget(self) -> None:
+        """Drop ids that are decoded for good, where the rest decodes alone: else cost grows with the answer."""
+        if len(self._ids) < 2 * _CONTEXT:
+            return
+        context = self._ids[-_CONTEXT:]
+        text = self._decode(context)
+        if _UNKNOWN not in text or len(self._ids) > _CONTEXT + _MAX_PENDING:
+            self._ids, self._num_shown = context, len(text)
 
 
 def _encodable(text: str) -> str:

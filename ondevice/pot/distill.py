@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ondevice.config import PotConfig
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.pot.numbering import RotateKeys, number_in_order_
+from ondevice.pot.numbering import number_in_order_
 from ondevice.pot.policies import LayerView, RetentionPolicy, layer_budgets
 from ondevice.pot.shape import FREE, runs
 
@@ -29,25 +29,15 @@ class Distillation:
 
 
 @torch.inference_mode()
-def distill(
-    pot: MemoryPot,
-    policy: RetentionPolicy,
-    mass: list[Tensor],
-    config: PotConfig,
-    *,
-    num_protected: int,
-    rotate_keys: RotateKeys,
-) -> Distillation:
+def distill(pot: MemoryPot, policy: RetentionPolicy, mass: list[Tensor], config: PotConfig) -> Distillation:
     """Keep the best slots of every head of every layer, reset their positions (CR-RoPE), free the others.
 
     Args:
         pot: changed in place.
         mass: for each layer (batch, num_kv_heads, num_cached): attention of the observed queries; may be empty.
-        num_protected: logical positions below this are never evicted (prompt and sinks).
-        rotate_keys: applies RoPE.
     """
     num_before = max(pot.by_layer(pot.num_cached))
-    budgets = layer_budgets(config, num_protected, pot.shape)
+    budgets = layer_budgets(config, pot.num_protected, pot.shape)
     novel_tokens: list[Tensor] = []
     # Layers that hold equally many slots are scored together: few large operations instead of many small ones.
     for layers, length, num_kept in _alike(pot, budgets):
@@ -59,7 +49,7 @@ def distill(
             num_kept=min(num_kept, length),
         )
         scores = policy.scores(view)
-        is_protected = view.positions < num_protected
+        is_protected = view.positions < pot.num_protected
         survivors = scores.masked_fill(is_protected, torch.inf).topk(view.num_kept, dim=-1).indices
         if config.needs_novelty and view.mass is not None:
             is_novel = (scores > view.mass.amax(dim=-1, keepdim=True)).gather(-1, survivors)
@@ -70,7 +60,7 @@ def distill(
         order = pot.importance[used].gather(-1, survivors).argsort(dim=-1, descending=True, stable=True)
         pot.compact_(layers, survivors.gather(-1, order))
     if config.context_reset == "always":
-        number_in_order_(pot, rotate_keys)
+        number_in_order_(pot)
     # Sorted where the pot is and counted on the host: a device is waited for once.
     novelty = torch.cat(novel_tokens).sort().values.cpu() if novel_tokens else torch.empty(0, dtype=torch.int32)
     return Distillation(num_before, max(pot.by_layer(pot.num_cached)), novelty[novelty >= 0].unique_consecutive())

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from ondevice.pot import numbering
 from ondevice.pot.memory_pot import MemoryPot, Victims
-from ondevice.pot.numbering import RotateKeys
 from ondevice.pot.ring import Rings, Save
 
 # Positions may run to so many times the capacity before they are numbered again. Each count rotates all keys once,
@@ -32,8 +31,8 @@ def save_nothing(victims: Victims | None) -> None:
 class Eviction(Protocol):
     """A rule for decoding, made for a `LongAnswer`."""
 
-    def make_room(self, num_tokens: int = 1) -> None:
-        """Choose slots for the next tokens to overwrite, where layers lack room; raises PotError if too few may go."""
+    def make_room(self) -> None:
+        """Choose slots for the next token to overwrite, where layers lack room; raises PotError if none may go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +41,7 @@ class LongAnswer:
 
     Attributes:
         pot: that decodes.
-        num_protected: slots at logical positions below this never go (prompt and sinks).
         max_positions: that the model was trained on; they are numbered again before they reach it.
-        rotate_keys: keys (batch, num_kv_heads, n, head_dim) and positions (batch, num_kv_heads, n) -> keys with RoPE.
         mass: attention of the question, for each layer (batch, num_kv_heads, num_cached); empty where it decides
             nothing.
         num_document: slots of each layer that were used before the question came; empty as `mass`.
@@ -52,9 +49,7 @@ class LongAnswer:
     """
 
     pot: MemoryPot
-    num_protected: int
     max_positions: int
-    rotate_keys: RotateKeys
     mass: Sequence[Tensor] = ()
     num_document: Sequence[int] = ()
     save: Save = save_nothing
@@ -69,25 +64,25 @@ class SinkRecent:
     """
 
     def __init__(self, answer: LongAnswer) -> None:
-        pot, num_sinks = answer.pot, answer.num_protected
-        self._pot, self._num_sinks, self._rotate_keys, self._save = pot, num_sinks, answer.rotate_keys, answer.save
+        pot, num_sinks = answer.pot, answer.pot.num_protected
+        self._pot, self._num_sinks, self._save = pot, num_sinks, answer.save
         self._rings, self._is_saved = Rings(pot, self._oldest_first, answer.save), num_sinks == 0
         # What was read may stand far out already: numbering again brings positions back to where they are now.
         self._most = max(_FRAME * pot.shape.capacity, max(pot.next_position) + pot.shape.capacity)
 
-    def make_room(self, num_tokens: int = 1) -> None:
+    def make_room(self) -> None:
         pot = self._pot
-        pot.victims = self._rings.take(num_tokens)
+        pot.victims = self._rings.take()
         if not self._is_saved:
             self._save(slice(0, self._num_sinks))
             self._is_saved = True
-        if max(pot.next_position) + num_tokens > self._most:
+        if max(pot.next_position) >= self._most:
             self._renumber()
         # The sinks follow the query.
         sinks = slice(0, self._num_sinks)
         for layers in self._overwritten_layers() if self._num_sinks else ():
-            pot.positions[layers, ..., sinks] += num_tokens
-            numbering.rotate_slots_(pot, layers, sinks, self._rotate_keys)
+            pot.positions[layers, ..., sinks] += 1
+            numbering.rotate_slots_(pot, layers, sinks)
 
     def _oldest_first(self, layer: int) -> Tensor:
         """All slots after the sinks. What replaces the oldest is the newest, so their order holds for ever."""
@@ -111,7 +106,7 @@ class SinkRecent:
         for layer, num_cached in enumerate(pot.num_cached):
             pot.positions[layer, ..., :num_cached] -= offset
             pot.next_position[layer] -= offset
-        numbering.refresh_keys_(pot, slice(0, pot.shape.num_layers), self._rotate_keys)
+        numbering.refresh_keys_(pot, slice(0, pot.shape.num_layers))
 
 
 class FixedOrder:
@@ -122,26 +117,26 @@ class FixedOrder:
         self._rings = Rings(answer.pot, _least_attended(answer).__getitem__, answer.save)
         self._answer = replace(answer, mass=())  # whose memory is needed no more
 
-    def make_room(self, num_tokens: int = 1) -> None:
+    def make_room(self) -> None:
         answer = self._answer
-        answer.pot.victims = self._rings.take(num_tokens)
-        keep_in_window(answer.pot, num_tokens, answer.max_positions, answer.rotate_keys, answer.save)
+        answer.pot.victims = self._rings.take()
+        keep_in_window(answer.pot, answer.max_positions, answer.save)
 
 
 def _least_attended(answer: LongAnswer) -> list[Tensor]:
     """The slots that may go, by the question's attention, the least first: (batch, num_kv_heads, num_open) int64."""
     order = []
     for layer_mass, positions, used in zip(answer.mass, answer.pot.positions, answer.num_document, strict=True):
-        score = layer_mass[..., :used].masked_fill(positions[..., :used] < answer.num_protected, torch.inf)
+        score = layer_mass[..., :used].masked_fill(positions[..., :used] < answer.pot.num_protected, torch.inf)
         # Every head keeps its prompt; the same number of slots is open in all of them.
         num_open = int((score < torch.inf).sum(dim=-1).min())
         order.append(score.argsort(dim=-1)[..., :num_open])
     return order
 
 
-def keep_in_window(pot: MemoryPot, num_tokens: int, max_positions: int, rotate_keys: RotateKeys, save: Save) -> None:
-    """Number positions again before they run past what the model was trained on."""
-    if max(pot.next_position) + num_tokens <= max_positions or max(pot.num_cached) + num_tokens > max_positions:
+def keep_in_window(pot: MemoryPot, max_positions: int, save: Save) -> None:
+    """Number positions again before one more runs past what the model was trained on."""
+    if max(pot.next_position) < max_positions or max(pot.num_cached) >= max_positions:
         return
     save(None)
-    numbering.number_in_order_(pot, rotate_keys)
+    numbering.number_in_order_(pot)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -23,6 +23,15 @@ Victims = slice | list[Tensor | None]
 
 # What is moved at once; all layers of a small model, where every call counts, and no more than caches of a CPU hold.
 _GPU_PIECE, _CPU_PIECE = 128 << 20, 4 << 20  # bytes
+
+
+class RotateKeys(Protocol):
+    """Keys (batch, num_kv_heads, n, head_dim), their positions (batch, num_kv_heads, n), `MemoryPot.max_positions`, a
+    number above all positions, where it is known, and the number of their RoPE in `PotShape.ropes` -> keys after it."""
+
+    def __call__(
+        self, keys: Tensor, positions: Tensor, max_positions: int, end: int | None = None, rope: int = 0
+    ) -> Tensor: ...
 
 
 class NewTokens(NamedTuple):
@@ -41,6 +50,7 @@ class MemoryPot:
     """Fixed-size cache of InfiniPot (arXiv 2410.01518), updated in place as in EQUIP.
 
     Attributes:
+        rotate_keys: applies the RoPE of the model.
         slots: what the slots hold of keys and values, layer by layer.
         native: what the layers without slots keep.
         keys: one tensor a layer, (batch, num_kv_heads, capacity of the layer, head_dim), before RoPE; none: quantised.
@@ -57,15 +67,21 @@ class MemoryPot:
         max_positions: the most positions that are to occur: as many as slots, or what `expect` says.
         num_protected: tokens at positions below this stay there, and are never evicted (prompt and sinks).
         num_ranked: slots of each layer that the last `compact_` laid out, the most important first.
-        victims: the slots that the next tokens overwrite: the same slice in every head, or for each layer
-            (batch, num_kv_heads, n) int64; None, for all layers or for one: they take free slots.
+        victims: the slots that the next token overwrites: the same slice in every head, or for each layer
+            (batch, num_kv_heads, 1) int64; None, for all layers or for one: it takes a free slot.
         is_uniform: whether all heads of a layer hold the same tokens in the same slots.
     """
 
     def __init__(
-        self, shape: PotShape, *, dtype: torch.dtype, device: torch.device | str, frame: Frame | None = None
+        self,
+        shape: PotShape,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        rotate_keys: RotateKeys,
+        frame: Frame | None = None,
     ) -> None:
-        self.shape, device = shape, torch.device(device)
+        self.shape, self.rotate_keys, device = shape, rotate_keys, torch.device(device)
         heads = (shape.batch, shape.num_kv_heads)
         self.slots: WideSlots | CodedSlots
         self.keys, self.values, self.rotated, self.halves = (list[Tensor]() for _ in range(4))
@@ -134,7 +150,7 @@ class MemoryPot:
         self.max_positions = max(self.max_positions, num_positions)
 
     def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write n new tokens into free slots of a layer, or over the `victims`, and return what attention reads.
+        """Write n new tokens into free slots of a layer, or one over the `victims`, and return what attention reads.
 
         The slots are not counted as used until `commit_`. Arguments have shape (batch, num_kv_heads, n, head_dim),
         `keys` before and `rotated` after RoPE. Two views (batch, num_kv_heads, num_used, head_dim) come back:
@@ -143,6 +159,7 @@ class MemoryPot:
         """
         start, capacity = self.num_cached[layer], self.capacities[layer]
         victims = _of_layer(self.victims, layer)
+        assert victims is None or keys.shape[2] == 1, "tokens take the place of others one by one"
         end = start if victims is not None else start + keys.shape[2]
         assert end <= capacity, f"{end} tokens do not fit in {capacity} slots"
         self.slots.write_(layer, slice(start, end) if victims is None else victims, keys, rotated, values)
@@ -199,7 +216,7 @@ class MemoryPot:
             self._commit_some(offsets, num_tokens, origin, num_transient)
             return
         if self.victims is not None:
-            self._commit_victims(self.victims, num_tokens, origin)
+            self._commit_victims(self.victims, origin)
             return
         for layers, start in self.layers_by_length():
             end = start + num_tokens
@@ -267,22 +284,6 @@ class MemoryPot:
         for total, new in zip(sums, mass, strict=True):
             total += new
         return sums
-
-    def insert_(self, layer: int, keys: Tensor, values: Tensor, origin: Tensor) -> None:
-        """Put n document tokens into free slots of one layer; `number_by_origin_` then gives them their positions.
-
-        Args:
-            keys: (batch, num_kv_heads, n, head_dim), before RoPE.
-            values: as `keys`.
-            origin: (batch, num_kv_heads, n) int32.
-        """
-        new = slice(self.num_cached[layer], self.num_cached[layer] + keys.shape[2])
-        assert new.stop <= self.capacities[layer]
-        self.slots.put_(layer, new, self.slots.parts_of(layer, keys, values))
-        replace_slots_(self.origin[layer], new, origin)
-        self.novelty[layer, ..., new] = UNKNOWN
-        self.num_cached[layer] = new.stop
-        self.is_uniform = False
 
     def insert_last_(self, layer: int, num_used: int, heads: Sequence[NewTokens]) -> None:
         """Make so many slots of one layer used, the last of them in each head by new tokens, over what lies there.
@@ -356,19 +357,19 @@ class MemoryPot:
             self.next_position[layer] += num_tokens
             self.clear_(slice(layer, layer + 1), end, end + num_transient)
 
-    def _commit_victims(self, victims: Victims, num_tokens: int, origin: Tensor | int) -> None:
-        shape = (self.shape.batch, self.shape.num_kv_heads, num_tokens)
+    def _commit_victims(self, victims: Victims, origin: Tensor | int) -> None:
+        shape = (self.shape.batch, self.shape.num_kv_heads, 1)
         origins = torch.as_tensor(origin, dtype=torch.int32, device=self.origin.device).expand(shape)
         for layer, first in enumerate(self.next_position):
             index = _of_layer(victims, layer)
             if index is None:
-                start, end = self.num_cached[layer], self.num_cached[layer] + num_tokens
-                index, self.num_cached[layer] = slice(start, end), end
+                index = slice(self.num_cached[layer], self.num_cached[layer] + 1)
+                self.num_cached[layer] = index.stop
                 self.novelty[layer, :, :, index] = UNKNOWN
-            new = torch.arange(first, first + num_tokens, dtype=torch.int32, device=self.positions.device)
-            replace_slots_(self.positions[layer], index, new.expand(shape))
+            new = torch.full_like(origins, first)
+            replace_slots_(self.positions[layer], index, new)
             replace_slots_(self.origin[layer], index, origins)
-            self.next_position[layer] += num_tokens
+            self.next_position[layer] += 1
         self.is_uniform = self.is_uniform and isinstance(victims, slice)
         self.victims = None
 

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
-from torch import Tensor
 
 from ondevice.kernels.rope import rotate_half
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.slots import within
 
 
-class RotateKeys(Protocol):
-    """Keys (batch, num_kv_heads, n, head_dim), their positions (batch, num_kv_heads, n), `MemoryPot.max_positions`, a
-    number above all positions, where it is known, and the number of their RoPE in `PotShape.ropes` -> keys after it."""
-
-    def __call__(
-        self, keys: Tensor, positions: Tensor, max_positions: int, end: int | None = None, rope: int = 0
-    ) -> Tensor: ...
-
-
-def number_by_origin_(pot: MemoryPot, rotate_keys: RotateKeys, layers: slice | None = None) -> None:
+def number_by_origin_(pot: MemoryPot, layers: slice | None = None) -> None:
     """Number positions by the order in the document, the prompt first, and rotate keys for it; None: in all layers.
 
     They are ranks, as in `number_in_order_`.
@@ -32,10 +20,10 @@ def number_by_origin_(pot: MemoryPot, rotate_keys: RotateKeys, layers: slice | N
         origin, positions = pot.origin[layer, ..., :used], pot.positions[layer, ..., :used]
         before_document = positions - pot.next_position[layer]  # the prompt's slots keep their order
         positions.copy_(torch.where(origin < 0, before_document, origin))
-    number_in_order_(pot, rotate_keys, layers)
+    number_in_order_(pot, layers)
 
 
-def number_in_order_(pot: MemoryPot, rotate_keys: RotateKeys, layers: slice | None = None) -> None:
+def number_in_order_(pot: MemoryPot, layers: slice | None = None) -> None:
     """Number positions from 0 again, in their order, and rotate keys for it; None: in all layers (CR-RoPE).
 
     They become ranks. Heads of a layer that hold different numbers of tokens still end at the same position, so
@@ -56,10 +44,10 @@ def number_in_order_(pot: MemoryPot, rotate_keys: RotateKeys, layers: slice | No
             positions = pot.positions[layer, ..., :used]
             positions += (end - used) * (positions >= pot.num_protected)
         pot.next_position[layer] = end
-    refresh_keys_(pot, layers, rotate_keys)
+    refresh_keys_(pot, layers)
 
 
-def refresh_keys_(pot: MemoryPot, layers: slice, rotate_keys: RotateKeys) -> None:
+def refresh_keys_(pot: MemoryPot, layers: slice) -> None:
     """Compute again what is kept beside the keys of some layers, from keys and positions."""
     for same, used in pot.layers_by_length() if pot.rotated or pot.halves else ():
         own = within(layers, same)
@@ -70,22 +58,22 @@ def refresh_keys_(pot: MemoryPot, layers: slice, rotate_keys: RotateKeys) -> Non
                 keys, _, beside = (buffer[..., :used, :] for buffer in pot.slots.of(some))
                 beside.copy_(rotate_half(keys, pot.shape.rotary_dim))
             else:
-                _turn_(pot, some, slice(0, used), rotate_keys)
+                _turn_(pot, some, slice(0, used))
 
 
-def rotate_slots_(pot: MemoryPot, layers: slice, slots: slice, rotate_keys: RotateKeys) -> None:
+def rotate_slots_(pot: MemoryPot, layers: slice, slots: slice) -> None:
     """Rotate a few slots of some layers again, after their positions changed; nothing to do where no key is kept
     after RoPE.
     """
     for same in pot.slots.groups if pot.rotated else ():
         own = within(layers, same)
         for some in pot.shape.alike(slice(same.start + own.start, same.start + own.stop)):
-            _turn_(pot, some, slots, rotate_keys)
+            _turn_(pot, some, slots)
 
 
-def _turn_(pot: MemoryPot, some: slice, slots: slice, rotate_keys: RotateKeys) -> None:
+def _turn_(pot: MemoryPot, some: slice, slots: slice) -> None:
     """Compute the keys after RoPE again in some slots of layers that share one."""
     keys, _, rotated = (buffer[..., slots, :] for buffer in pot.slots.of(some))
     positions = pot.positions[some, ..., slots].flatten(0, 1)
     end, rope = max(pot.next_position[some]), pot.shape.rope_of(some.start)
-    rotated.copy_(rotate_keys(keys.flatten(0, 1), positions, pot.max_positions, end, rope).view(keys.shape))
+    rotated.copy_(pot.rotate_keys(keys.flatten(0, 1), positions, pot.max_positions, end, rope).view(keys.shape))

@@ -6,12 +6,12 @@ from torch import Tensor
 
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.native_state import PREFIX
-from ondevice.pot.numbering import RotateKeys, refresh_keys_
+from ondevice.pot.numbering import refresh_keys_
 from ondevice.pot.saved_state import Extent, check_pot
 from ondevice.pot.shape import PROVENANCE
 
 
-def restore_(pot: MemoryPot, state: dict[str, Tensor], rotate_keys: RotateKeys, extent: Extent) -> None:
+def restore_(pot: MemoryPot, state: dict[str, Tensor], extent: Extent) -> None:
     """Fill a pot, in place, with what `MemoryPot.state` gave; keys after RoPE are computed again.
 
     Args:
@@ -35,4 +35,4 @@ def restore_(pot: MemoryPot, state: dict[str, Tensor], rotate_keys: RotateKeys, 
         for name, buffer in zip(pot.slots.names, pot.slots.layers[layer], strict=False):
             buffer[:, :, :used] = state[f"{name}.{layer}"]
     pot.is_uniform = bool((pot.positions == pot.positions[:, :1, :1]).all())
-    refresh_keys_(pot, layers, rotate_keys)
+    refresh_keys_(pot, layers)

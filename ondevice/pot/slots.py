@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ondevice.errors import DamagedPot
-from ondevice.kernels.codes import Coded, Frame, around, decode, decode_keys, encode
+from ondevice.kernels.codes import Coded, Frame, around, encode
 from ondevice.kernels.pot_update import replace_slots_
 from ondevice.kernels.rope import rotate_half
 from ondevice.pot.saved_state import check_finite, check_names, take
@@ -128,13 +128,11 @@ class CodedSlots(Slots):
 
     def keys_at(self, layer: int, at: At) -> Tensor:
         """Keys before RoPE of some slots, (batch, num_kv_heads, n, head_dim) in the model's type; a copy."""
-        codes, _, scales, _ = self.layers[layer]
-        return decode_keys(codes[:, :, at], scales[:, :, at], self._frame(layer), self._dtype)
+        return self.coded(layer, self.capacities[layer]).wide_keys(self._dtype, at)
 
     def values_at(self, layer: int, at: At) -> Tensor:
         """Values, as `keys_at`."""
-        _, codes, _, scales = self.layers[layer]
-        return decode(codes[:, :, at], scales[:, :, at], self._dtype)
+        return self.coded(layer, self.capacities[layer]).wide_values(self._dtype, at)
 
     def coded(self, layer: int, num_slots: int) -> Coded:
         """Views of the first slots of a layer, as attention takes them."""

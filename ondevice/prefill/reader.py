@@ -282,14 +282,7 @@ class Reader:
         offloaded = context.settle(self._clock, lets_move=True)
         if self._scores is not None:
             mass = self._scores(context, queries)
-        result = distill(
-            context.pot,
-            self.policy,
-            mass,
-            config,
-            num_protected=context.num_protected,
-            rotate_keys=context.decoder.rotate_keys,
-        )
+        result = distill(context.pot, self.policy, mass, config)
         if config.context_reset == "late":
             keep_positions_low(context, config.room)
         context.num_cycles += 1

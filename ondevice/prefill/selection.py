@@ -113,4 +113,4 @@ def keep_positions_low(context: Context, span: int) -> None:
     """
     pot = context.pot
     if context.config.pot.method.distills and max(pot.next_position) + span > context.loaded.max_positions:
-        number_in_order_(pot, context.decoder.rotate_keys)
+        number_in_order_(pot)

@@ -188,8 +188,11 @@ class Plan:
         """`pot_shape`; where heads share by a need that is not known yet, with even shares, for nothing is measured."""
         if not (self.shares_by_need and self.must_measure(num_tokens)):
             return self.pot_shape(num_tokens)
-        pot, parts = self.config.pot, self.decoder.parts
-        return self.shape(pot.capacity, (pot.capacity,) * (len(parts.layers) * parts.num_kv_heads))
+        return self.even_by_head(self.config.pot.capacity)
+
+    def even_by_head(self, most: int) -> PotShape:
+        """A pot whose heads have even shares, with room for so many slots in the largest."""
+        return self.shape(most, (self.config.pot.capacity,) * self.decoder.parts.num_heads_of_pot)
 
     @property
     def shares(self) -> SlotShares:
@@ -237,8 +240,7 @@ class Plan:
 
     def _is_share(self, capacities: tuple[int, ...]) -> bool:
         pot, (low, high) = self.config.pot, self._share_bounds
-        parts = self.decoder.parts
-        number = len(parts.layers) * parts.num_kv_heads
+        number = self.decoder.parts.num_heads_of_pot
         return (
             len(capacities) == number
             and sum(capacities) == number * pot.capacity

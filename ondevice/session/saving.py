@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,7 +57,7 @@ def save_session(session: Session, path: Path, *, apart: bool = False) -> None:
         raise PotError("The document is not read to its end", fix="Resume the reading, then save.")
     session.reader.score_novelty()
     with memory_watched("saving", session.context.decoder.device):
-        _write(session, path, {}, [], apart=apart)
+        _write(session, path, {}, apart=apart)
 
 
 def save_reading(session: Session, path: Path) -> list[Event]:
@@ -76,7 +75,7 @@ def save_reading(session: Session, path: Path) -> list[Event]:
     events = session.context.settle(session.clock)
     parts = {_READER + name: tensor for name, tensor in reader_state(session.reader, session.context).items()}
     with memory_watched("saving", session.context.decoder.device):
-        _write(session, path, parts, session.context.spans, is_reading=True)
+        _write(session, path, parts, is_reading=True)
     return events
 
 
@@ -126,17 +125,11 @@ def require_place(path: Path, num_bytes: int = 0) -> None:
 
 
 def _write(
-    session: Session,
-    path: Path,
-    parts: dict[str, Tensor],
-    spans: Sequence[tuple[int, int]],
-    *,
-    apart: bool = False,
-    is_reading: bool = False,
+    session: Session, path: Path, parts: dict[str, Tensor], *, apart: bool = False, is_reading: bool = False
 ) -> None:
     """Write a session, with what there is of a reading in its middle; raises as `write_pot`."""
     session.require_whole()
-    tokens, pot = session.context.tokens, session.context.pot
+    tokens, pot, spans = session.context.tokens, session.context.pot, session.context.spans
     names = [field.name for field in fields(Document) if field.name != "pages"]
     # What settings left open is settled now; another tier beside the pot does not change it.
     config = with_values(session.context.config, {"pot.slot_shares": session.plan.shares})
@@ -233,7 +226,7 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
     if context.host is not None and (tier or saved.tier.budget_bytes):
         context.host.restore(tier, context.extent, as_it_lies=is_reading)
     context.pot.expect(session.plan.num_positions(tokens.num_tokens))
-    restore_(context.pot, tensors, context.decoder.rotate_keys, context.extent)
+    restore_(context.pot, tensors, context.extent)
     if is_reading:
         restore_reader(session.reader, context, reader)
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ondevice.config import GenerationConfig
 from ondevice.context import UNTIL_END
-from ondevice.decode.answer import Known, answer, said
+from ondevice.decode.answer import Answer, Known, said
 from ondevice.decode.attended import attended, may_attend
 from ondevice.decode.combine import combine
 from ondevice.decode.compared import compared
@@ -73,7 +73,7 @@ class Session:
         self._quotations: Quotations | None = None  # for the first that asks for quotations
         self._begin(plan)
         if plan.config.art.enabled:
-            warm_up(plan.decoder.parts, plan.decoder.dtype, plan.decoder.device)
+            warm_up(plan.decoder.parts)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -275,10 +275,8 @@ class Session:
                     self.require_whole()
                     yield from context.settle(clock, "question")  # where reading was left in its middle
                 judged = self._judgement(question, prompt, generation, is_from_passages=bool(passages))
-                events = answer(
-                    context, question, prompt, generation, self.is_stopping, clock, attempt=attempt, judgement=judged
-                )
-                with closing(events):
+                one = Answer(context, question, prompt, generation, self.is_stopping, clock, attempt, judged)
+                with closing(one.events()) as events:
                     for event in events:
                         if isinstance(event, AnswerFinished) and recalled is not None:
                             event = replace(event, ledger=self.context.ledger, recalled=recalled)

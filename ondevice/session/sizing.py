@@ -95,7 +95,7 @@ def bytes_beside_tier(plan: Plan, num_tokens: int | None) -> int:
     shape = plan.pot_shape(num_tokens) if pot.method.keeps_all else plan.shape(pot.capacity)
     if plan.shares_by_need and not plan.fits(num_tokens):  # what is known of slots has room for the largest head
         most = parts.max_positions if num_tokens is None else min(plan.slots_needed(num_tokens), parts.max_positions)
-        shape = plan.shape(max(most, pot.capacity), (pot.capacity,) * (len(parts.layers) * parts.num_kv_heads))
+        shape = plan.even_by_head(max(most, pot.capacity))
     waiting = pot.capacity * parts.hidden_size * plan.decoder.dtype.itemsize if pot.needs_novelty else 0
     pots = shape.nbytes(plan.decoder.dtype) + plan.speculator_bytes(num_tokens)
     return pots + waiting + beside_bytes(plan, num_tokens, shape)

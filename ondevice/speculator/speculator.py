@@ -18,8 +18,9 @@ from torch import Tensor
 
 from ondevice.config import PotConfig, SpecConfig
 from ondevice.errors import ConfigError
-from ondevice.kernels.attention import additive_mask, head_maximum
+from ondevice.kernels.attention import head_maximum
 from ondevice.model.decoder import Decoder
+from ondevice.model.layer import position_mask
 from ondevice.pot.distill import distill
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.novelty import Novelty, WordCounts
@@ -73,7 +74,6 @@ class Speculator:
         self.pot: MemoryPot | None = None
         self.num_seen = 0
         self._prompt, self._prefix, self._eos_ids = prompt, tuple(prefix), eos_ids
-        self._num_protected = max(len(self._prefix), pot_config.num_sink_tokens)
         self._policy = make_policy(pot_config, seed)
         self._novelty = Novelty(decoder.head.token_loss)
         self._words = WordCounts(decoder.parts.vocab_size)
@@ -91,6 +91,7 @@ class Speculator:
             assert num_tokens is not None
             capacity = len(self._prefix) + num_tokens + self.pot_config.reserve
         self.pot = self.decoder.new_pot(capacity, key_rotation=self.pot_config.key_rotation)
+        self.pot.num_protected = max(len(self._prefix), self.pot_config.num_sink_tokens)
         if self._prefix:
             self._novelty.begin(self._run(self.decoder.ids(self._prefix))[:, -1:])
 
@@ -142,14 +143,7 @@ class Speculator:
     def make_room(self) -> None:
         """Distill the pot by what the prompt after the last stretch attended to."""
         assert self._policy is not None, "a pot that is never distilled does not overflow"
-        distill(
-            self.opened_pot(),
-            self._policy,
-            self._mass,
-            self.pot_config,
-            num_protected=self._num_protected,
-            rotate_keys=self.decoder.rotate_keys,
-        )
+        distill(self.opened_pot(), self._policy, self._mass, self.pot_config)
 
     @property
     def nbytes(self) -> int:
@@ -176,7 +170,7 @@ class Speculator:
         del state["num_seen"]
         self.begin(num_tokens)
         num_positions = highest_position(self.pot_config, num_tokens, len(self._prefix))
-        restore_(self.opened_pot(), state, self.decoder.rotate_keys, Extent(num_tokens, num_positions))
+        restore_(self.opened_pot(), state, Extent(num_tokens, num_positions))
 
     # -- parts of a reading ----------------------------------------------------------------------
 
@@ -231,12 +225,9 @@ class Speculator:
                 continue
             used, end = pot.num_cached[index], pot.next_position[index]
             at = torch.arange(end - count, end, dtype=torch.int32, device=query.device)
-            slots = pot.positions[index, :, :, :used]
-            keys = self.decoder.seen_keys(pot, index)
-            mask = None
+            keys, mask = self.decoder.seen_keys(pot, index), None
             if layer.sliding_window is not None:
-                distance = at[:, None] - slots[:, :, None]
-                mask = additive_mask((distance >= 0) & (distance < layer.sliding_window), torch.float32)
+                mask = position_mask(at, pot.positions[index, :, :, :used], layer.sliding_window, torch.float32)
             if layer.query_scale is not None:
                 query = query * layer.query_scale(at)[:, None].to(query.dtype)
             places, rope = at.expand(1, parts.num_heads, count), pot.shape.rope_of(index)

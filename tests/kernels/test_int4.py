@@ -18,10 +18,12 @@ from ondevice.kernels.int4 import (
     unpack_int4,
     widened,
 )
-from ondevice.kernels.projection import project, project_ref
+from ondevice.kernels.projection import project
 from ondevice.kernels.rounding import quantize, quantize_int4
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ondevice_bench.speed.references import project_ref
 
 SHAPES = [(8, 32), (16, 64), (24, 96), (40, 256)]  # one, two, one and four words to a thread
 

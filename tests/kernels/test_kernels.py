@@ -7,7 +7,7 @@ import torch
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, causal_mask
 from ondevice.kernels.attention_sharpness import attention_sharpness, attention_sums
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_, take_slots
-from ondevice.kernels.projection import project, project_ref
+from ondevice.kernels.projection import project
 from ondevice.kernels.rope import rotate, signed_sine
 from ondevice.kernels.token_loss import token_loss
 
@@ -17,6 +17,7 @@ from ondevice_bench.speed.references import (
     attention_ref,
     attention_sharpness_ref,
     keep_slots_ref,
+    project_ref,
     replace_slots_ref,
     rotate_ref,
     token_loss_ref,

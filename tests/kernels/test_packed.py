@@ -11,12 +11,12 @@ import pytest
 import torch
 from ondevice.kernels.cpu import byte_vectors
 from ondevice.kernels.packed import FORMATS, UNIT_SIZE, PackedWeight, joined, pack, unpack
-from ondevice.kernels.projection import project, project_ref
+from ondevice.kernels.projection import project
 from ondevice.kernels.rounding import quantize
 from ondevice.kernels.token_loss import token_loss
 from torch import Tensor
 
-from ondevice_bench.speed.references import token_loss_ref
+from ondevice_bench.speed.references import project_ref, token_loss_ref
 from tests.builders.grids import first_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -155,6 +155,6 @@ def test_a_question_in_the_middle_of_the_reading_waits_for_the_copies():
 
 def test_a_failed_copy_is_not_swallowed(monkeypatch):
     session = _engine().session()
-    monkeypatch.setattr(session.context.host.tier, "offload", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(session.context.host.tier, "take_over", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         list(session.read(_document()))

@@ -83,10 +83,11 @@ def test_a_distillation_turns_keys_as_the_passes_do(model):
     pot, settings = decoder.new_pot(100), PotConfig(capacity=100, num_kept=30, reserve=8, novelty=0.0)
     decoder.forward(_ids(90), pot, origin=torch.arange(90, dtype=torch.int32))
     mass = [torch.rand(1, 2, 90, generator=torch.Generator().manual_seed(1))] * 3
-    distill(pot, make_policy(settings, 0), mass, settings, num_protected=4, rotate_keys=decoder.rotate_keys)
+    pot.num_protected = 4
+    distill(pot, make_policy(settings, 0), mass, settings)
     assert pot.num_cached == [30] * 3
     whole = decoder.new_pot(100)
-    restore_(whole, pot.state(), decoder.rotate_keys, Extent(90, 90))
+    restore_(whole, pot.state(), Extent(90, 90))
     more = _ids(8)
     one_by_one = torch.cat([decoder.forward(part, pot).hidden_states for part in more.split(1, dim=1)], 1)
     torch.testing.assert_close(one_by_one, decoder.forward(more, whole).hidden_states, atol=2e-4, rtol=2e-4)
@@ -95,7 +96,7 @@ def test_a_distillation_turns_keys_as_the_passes_do(model):
 def test_how_far_the_frequencies_of_a_pot_reach():
     def reach(family, fields, max_positions):
         decoder = Decoder(tiny_model(family, **fields))
-        return Rotary(decoder.parts, decoder.dtype, decoder.device).reach(max_positions)
+        return Rotary(decoder.parts, decoder.parts.rotary).reach(max_positions)
 
     assert reach("phi3", LONGROPE, 10) == reach("phi3", LONGROPE, SWITCH) == SWITCH
     assert reach("phi3", LONGROPE, SWITCH + 1) > 10**9
@@ -107,7 +108,7 @@ def test_how_far_the_frequencies_of_a_pot_reach():
 def test_tables_grow_and_never_shrink():
     decoder = Decoder(tiny_model("llama"))
     calls, rotary = [], decoder.parts.rotary
-    counting = Rotary(decoder.parts, decoder.dtype, decoder.device)
+    counting = Rotary(decoder.parts, decoder.parts.rotary)
     counting._rotary = lambda like, positions: calls.append(positions.shape[1]) or rotary(like, positions)
     tables = [counting.table(size, 300)[0].shape[0] for size in (1, 64, 65, 10, 300, 65, 200, 1)]
     assert calls == [64, 128, 512]

@@ -113,7 +113,7 @@ def test_a_state_goes_on_as_saved(model: Any) -> None:
     pot, other = decoder.new_pot(64), decoder.new_pot(64)
     decoder.forward(_ids(30), pot, origin=torch.arange(30, dtype=torch.int32))
     decoder.forward(_ids(11), other)
-    restore_(other, pot.state(), decoder.rotate_keys, Extent(30, 30))
+    restore_(other, pot.state(), Extent(30, 30))
     assert _is_as(other, _buffers(pot))
     one, two = (decoder.forward(_ids(9), each).hidden_states for each in (pot, other))
     assert torch.equal(one, two)

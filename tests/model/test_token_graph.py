@@ -154,7 +154,7 @@ def test_a_stored_token_is_that_of_the_reference(num_heads, num_kv_heads, head_d
     buffers = torch.randn(3, 1, num_kv_heads, 12, head_dim, generator=generator).to(dtype).unbind()
     where = torch.tensor([7], dtype=torch.int32), torch.tensor([33], dtype=torch.int32)
     expected = store_token_ref(query_keys, new_values, cos, sin, *where, *buffers)
-    query = store_token_(query_keys, new_values, cos, sin, *where, *buffers)
+    query = store_token_(query_keys, new_values, cos, sin, *where, buffers)
     tolerance = 1e-6 if dtype == torch.float32 else 3e-2
     for one, other in zip((query, *buffers), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)

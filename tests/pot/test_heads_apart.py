@@ -189,11 +189,12 @@ def test_positions_that_count_together_leave_a_gap_after_what_is_protected() -> 
         PotShape(2, 1, 4, 6, capacities=(6, 4), pot_layers_per_layer=2, key_rotation="on-read"),
         dtype=torch.float32,
         device="cpu",
+        rotate_keys=lambda keys, *_: keys,
     )
     pot.num_protected, pot.num_cached = 1, [5, 3]
     pot.positions[0, 0, 0, :5] = torch.tensor([0, 9, 2, 4, 7])
     pot.positions[1, 0, 0, :3] = torch.tensor([9, 0, 3])
-    number_in_order_(pot, lambda keys, *_: keys)
+    number_in_order_(pot)
     assert pot.positions[0, 0, 0, :5].tolist() == [0, 4, 1, 2, 3]
     assert pot.positions[1, 0, 0, :3].tolist() == [4, 0, 3]
     assert pot.next_position == [5, 5]

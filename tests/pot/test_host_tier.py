@@ -17,7 +17,7 @@ from ondevice.errors import PotError
 from ondevice.events import AnswerFinished, AnswerToken, TokensRecalled
 from ondevice.model.decoder import Decoder
 from ondevice.pot.host import host_memory, kv_tier
-from ondevice.pot.host.kv_tier import HostTier, taken_from
+from ondevice.pot.host.kv_tier import HostTier, Taken, taken_from
 from ondevice.pot.host.retrieve import rank_blocks
 from ondevice.pot.host.swapping import Moved, bring_back
 from ondevice.pot.saved_state import Extent
@@ -55,6 +55,11 @@ def _tokens(first, count, seed=0):
     return keys, values, torch.arange(first, first + count, dtype=torch.int32)
 
 
+def put(tier, layer, keys, values, origin):
+    """Offload tokens of one layer, (num_kv_heads, n, head_dim)."""
+    tier.take_over(Taken(layer, [keys[None], values[None]], origin))
+
+
 def addresses(tier):
     return [next(iter(chunk.parts.values())).data_ptr() for ring in tier._rings for chunk in ring._chunks]
 
@@ -68,7 +73,7 @@ def test_a_tier_grows_up_to_its_bound_and_then_forgets_the_oldest():
     first, places = 0, []
     for count in (5, 600, tier.capacity - 605, 7, 3 * tier.capacity + 2, 1):
         keys, values, origin = _tokens(first, count)
-        tier.offload(0, keys, values, origin)
+        put(tier, 0, keys, values, origin)
         first += count
         assert tier.nbytes <= tier.most_bytes // 2, "the other layer has nothing"
         assert addresses(tier)[: len(places)] == places, "a chunk never moves"
@@ -90,7 +95,7 @@ def test_mean_keys_are_those_of_the_places():
     tier = HostTier(SHAPE, 60_000, dtype=torch.float32)
     first = 0
     for count in (3, 9, tier.capacity - 2, 5):
-        tier.offload(1, *_tokens(first, count))
+        put(tier, 1, *_tokens(first, count))
         first += count
         keys = tier.keys(1, slice(0, tier.num_held(1)))
         expected = torch.stack([unit.mean(dim=1) for unit in keys.split(8, dim=1)], dim=1)
@@ -104,7 +109,7 @@ def test_a_gpu_keeps_mean_keys_until_more_come(monkeypatch):
     tier, first, gpu = HostTier(SHAPE, 60_000, dtype=torch.float32), 0, torch.device("cuda", 0)
     for count in (19, 9, tier.capacity):
         for layer in (0, 1):
-            tier.offload(layer, *_tokens(first, count, seed=layer))
+            put(tier, layer, *_tokens(first, count, seed=layer))
         first, before = first + count, len(copied)
         at = torch.tensor([0, 2])
         for _ in range(2):
@@ -130,7 +135,7 @@ def test_a_text_of_3000_tokens_takes_less_than_50_mb():
     shape = PotShape(num_layers=30, num_kv_heads=3, head_dim=64, capacity=2048)
     tier = HostTier(shape, 10**9, dtype=torch.float32)
     for layer in range(30):
-        tier.offload(layer, torch.randn(3, 3000, 64), torch.randn(3, 3000, 64), torch.arange(3000))
+        put(tier, layer, torch.randn(3, 3000, 64), torch.randn(3, 3000, 64), torch.arange(3000))
     assert tier.nbytes < 50e6
 
 
@@ -152,13 +157,13 @@ def test_a_tier_that_would_not_fit_is_refused_before_it_is_read_into(monkeypatch
 def test_a_restored_tier_forgets_the_oldest_first_too(more):
     tier = HostTier(SHAPE, 20_000, dtype=torch.float32)
     size = tier.capacity + 7
-    tier.offload(0, *_tokens(0, size))
+    put(tier, 0, *_tokens(0, size))
     other = HostTier(SHAPE, 20_000 + more, dtype=torch.float32)
     other.restore(tier.state(), Extent(size, size))
     torch.testing.assert_close(
         other.unit_keys(0)[:, 1:2], other.keys(0, slice(8, 16)).mean(dim=1, keepdim=True), atol=0.02, rtol=0
     )
-    other.offload(0, *_tokens(size, other.capacity - tier.capacity + 3))
+    put(other, 0, *_tokens(size, other.capacity - tier.capacity + 3))
     held = sorted(other.origin(0).tolist())
     if more == 0:
         assert held == list(range(size + 3 - tier.capacity, size + 3))
@@ -171,7 +176,7 @@ def test_blocks_are_ranked_by_the_attention_that_all_layers_pay():
     keys = torch.zeros(3, 40, 8)
     keys[:, 27, 0] = 3.0
     for layer in range(2):
-        tier.offload(layer, keys, keys, torch.arange(40, dtype=torch.int32))
+        put(tier, layer, keys, keys, torch.arange(40, dtype=torch.int32))
     query = torch.zeros(1, 6, 2, 8)
     query[..., 0] = 1.0
     ranked = rank_blocks(tier, [query, query], scale=1.0, softcap=None, block_size=8, first=4, coverage=1.0)
@@ -186,6 +191,7 @@ def _full_pot(decoder, num_tokens, capacity, frame=None):
     ids = torch.randint(0, 256, (1, num_tokens), generator=torch.Generator().manual_seed(3))
     decoder.forward(ids[:, :4], pot)
     decoder.forward(ids[:, 4:], pot, origin=torch.arange(num_tokens - 4, dtype=torch.int32))
+    pot.num_protected = 4
     return pot, ids
 
 
@@ -203,8 +209,7 @@ def test_tokens_that_come_back_lie_at_their_place_in_the_document():
     pot.compact_(slice(0, 3), index[None, None].expand(3, 1, -1, -1).contiguous())
     moved = bring_back(
         pot, tier, [4, 0, 3, 1, 2],
-        block_size=8, max_tokens=28, num_beside=99, num_free=10, num_protected=4, num_more=[0] * 3,
-        rotate_keys=decoder.rotate_keys,
+        block_size=8, max_tokens=28, num_beside=99, num_free=10, num_more=[0] * 3,
     )  # fmt: skip
     assert moved.num_slots == 3 * 28
     assert pot.num_cached == pot.next_position == [44] * 3
@@ -218,11 +223,10 @@ def test_what_lies_furthest_from_what_comes_back_makes_room():
     pot, _ = _full_pot(decoder, 54, 60)
     tier = HostTier(pot.shape, 10**6, dtype=torch.float32)
     for layer in range(3):
-        tier.offload(layer, torch.randn(2, 8, 16), torch.randn(2, 8, 16), torch.arange(50, 58, dtype=torch.int32))
+        put(tier, layer, torch.randn(2, 8, 16), torch.randn(2, 8, 16), torch.arange(50, 58, dtype=torch.int32))
     bring_back(
         pot, tier, [6, 7],
-        block_size=8, max_tokens=8, num_beside=99, num_free=6, num_protected=4, num_more=[0] * 3,
-        rotate_keys=decoder.rotate_keys,
+        block_size=8, max_tokens=8, num_beside=99, num_free=6, num_more=[0] * 3,
     )  # fmt: skip
     assert pot.num_cached == [54] * 3
     for origin in pot.origin[:, 0].flatten(0, 1):
@@ -231,9 +235,9 @@ def test_what_lies_furthest_from_what_comes_back_makes_room():
 
 
 def _bring_back(decoder, pot, tier, blocks, **options):
-    settings = {"block_size": 8, "max_tokens": 64, "num_free": 6, "num_protected": 4, "num_more": [0] * 3}
+    settings = {"block_size": 8, "max_tokens": 64, "num_free": 6, "num_more": [0] * 3}
     settings["num_beside"] = 99
-    return bring_back(pot, tier, blocks, rotate_keys=decoder.rotate_keys, **settings | options)
+    return bring_back(pot, tier, blocks, **settings | options)
 
 
 def _one_head_without(decoder, tokens, capacity, num_held):
@@ -242,7 +246,7 @@ def _one_head_without(decoder, tokens, capacity, num_held):
     tier = HostTier(pot.shape, 10**6, dtype=torch.float32)
     for layer in range(3):
         used = slice(4, 54)
-        tier.offload(layer, pot.keys[layer][0, :, used], pot.values[layer][0, :, used], pot.origin[layer, 0, 0, used])
+        put(tier, layer, pot.keys[layer][0, :, used], pot.values[layer][0, :, used], pot.origin[layer, 0, 0, used])
     first, second = torch.arange(54), torch.tensor([slot for slot in range(54) if slot - 4 not in tokens])
     num_dropped = num_held or len(tokens)
     pot.compact_(
@@ -275,7 +279,7 @@ def test_a_head_that_has_all_of_the_tier_gives_up_nothing_for_the_others():
     pot, _ = _one_head_without(decoder, range(16, 24), 100, 8)
     tier = HostTier(pot.shape, 10**6, dtype=torch.float32)
     for layer in range(3):
-        tier.offload(layer, torch.randn(2, 8, 16), torch.randn(2, 8, 16), torch.arange(16, 24, dtype=torch.int32))
+        put(tier, layer, torch.randn(2, 8, 16), torch.randn(2, 8, 16), torch.arange(16, 24, dtype=torch.int32))
     before, moved = _documents(pot, 0), _bring_back(decoder, pot, tier, [2])
     check_invariants(pot, 50)
     assert (moved.num_slots, moved.tokens.tolist()) == (3 * 8 // 2, [*range(16, 24)])
@@ -350,7 +354,7 @@ def test_what_a_question_looks_for_in_what_was_read_last_stays():
 def test_a_close_look_is_also_taken_where_words_say():
     tier = HostTier(SHAPE, 10**7, dtype=torch.float32)
     for layer in range(2):
-        tier.offload(layer, *_tokens(0, 640, seed=layer))
+        put(tier, layer, *_tokens(0, 640, seed=layer))
     queries = [torch.randn(1, 6, 2, 8, generator=torch.Generator().manual_seed(1))] * 2
     how = {"scale": 1.0, "softcap": None, "block_size": 16, "first": 4, "coverage": 1.0, "num_close": 2}
     without = rank_blocks(tier, queries, **how)
@@ -384,7 +388,7 @@ def test_nothing_is_looked_for_in_an_empty_tier():
     how = {"scale": 1.0, "softcap": None, "block_size": 8, "first": 4, "coverage": 1.0}
     assert rank_blocks(tier, query, **how) == []
     assert rank_blocks(tier, query, num_close=1, **how) == []
-    tier.offload(1, *_tokens(0, 9))  # one layer alone has some
+    put(tier, 1, *_tokens(0, 9))  # one layer alone has some
     assert rank_blocks(tier, query, **how) != []
 
 
@@ -396,7 +400,7 @@ def test_a_close_look_at_few_blocks_finds_what_a_look_at_all_finds(block_size):
         keys, values, origin = _tokens(5, 995, seed=layer)
         keys /= 10
         keys[:, wanted - 5] = 1.5
-        tier.offload(layer, keys, values, origin)
+        put(tier, layer, keys, values, origin)
     queries = [torch.full((1, 6, 2, 8), 0.5)] * 2
     how = {"scale": 1.0, "softcap": None, "block_size": block_size, "first": 4, "coverage": 1.0}
     everything, close = rank_blocks(tier, queries, **how), rank_blocks(tier, queries, num_close=3, **how)

@@ -24,8 +24,9 @@ def launches_of_a_distillation(num_layers, **fields):
     pot.set_novelty_(tokens, torch.rand(1, 56))
     config = PotConfig(capacity=64, num_kept=24, reserve=8, num_sink_tokens=2, **fields)
     mass = [torch.rand(1, pot.shape.num_kv_heads, n) for n in pot.num_cached]
+    pot.num_protected = 6
     with Launches() as counted:
-        distill(pot, make_policy(config, seed=0), mass, config, num_protected=6, rotate_keys=decoder.rotate_keys)
+        distill(pot, make_policy(config, seed=0), mass, config)
     assert pot.num_cached == [24] * num_layers
     return counted
 

@@ -23,7 +23,9 @@ LAYERS, HEADS, DIM, CAPACITY = 2, 3, 8, 48
 
 def new_pot(capacity=CAPACITY, batch=1, key_rotation="stored"):
     shape = PotShape(LAYERS, HEADS, DIM, capacity, batch, key_rotation, DIM)
-    return MemoryPot(shape, dtype=torch.float32, device="cpu")
+    pot = MemoryPot(shape, dtype=torch.float32, device="cpu", rotate_keys=rotate_keys)
+    pot.num_protected = 2
+    return pot
 
 
 def rotate_keys(keys, positions, max_positions=CAPACITY, end=None, rope=0):
@@ -64,12 +66,12 @@ def config(**fields):
 
 def run_distill(pot, mass, settings_, **options):
     policy = make_policy(settings_, seed=0)
-    return distill(pot, policy, mass, settings_, num_protected=2, rotate_keys=rotate_keys, **options)
+    return distill(pot, policy, mass, settings_, **options)
 
 
 def make_eviction(rule, pot, log):
     eviction = SinkRecent if rule == "streaming-llm" else FixedOrder
-    return eviction(LongAnswer(pot, 2, 100, rotate_keys, random_mass(pot), pot.num_cached, log.save))
+    return eviction(LongAnswer(pot, 100, random_mass(pot), pot.num_cached, log.save))
 
 
 def contents(pot):

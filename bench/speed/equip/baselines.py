@@ -79,9 +79,9 @@ class ShiftAppendCache(_Cache):
     def tensors(self) -> list[Tensor]:
         return [*super().tensors(), *self._halves]
 
-    def make_room(self, num_tokens: int = 1) -> None:
-        """Let the next pass evict the oldest tokens after the sinks; the new ones then have the last positions."""
-        self._num_evicted = max(self.num_cached[0] + num_tokens - self.capacity, 0)
+    def make_room(self) -> None:
+        """Let the next pass evict the oldest token after the sinks; the new one then has the last position."""
+        self._num_evicted = max(self.num_cached[0] + 1 - self.capacity, 0)
         self.next_position = [cached - self._num_evicted for cached in self.num_cached]
 
     def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,11 +136,11 @@ class GatherAppendCache(_Cache):
     def tensors(self) -> list[Tensor]:
         return [*super().tensors(), *self._scores]
 
-    def make_room(self, num_tokens: int = 1) -> None:
-        """Evict, in every head, the tokens with the least attention, so that `num_tokens` fit."""
-        if self.num_cached[0] + num_tokens <= self.capacity:
+    def make_room(self) -> None:
+        """Evict, in every head, the token with the least attention, so that another one fits."""
+        if self.num_cached[0] < self.capacity:
             return
-        num_heavy = self.capacity - num_tokens - self._num_sinks - self._num_recent
+        num_heavy = self.capacity - 1 - self._num_sinks - self._num_recent
         assert num_heavy >= 0, "sinks and recent tokens leave no room"
         for layer, scores in enumerate(self._scores):
             mask = heavy_hitter_mask(scores, num_heavy, self._num_sinks, self._num_recent)

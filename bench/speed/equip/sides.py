@@ -55,7 +55,7 @@ class Side:
         """Run tokens (batch, n) through the model, evicting what does not fit; returns logits (batch, n, vocab)."""
         num_tokens = ids.shape[1]
         if self.cache.num_cached[0] + num_tokens > self.capacity:
-            self.rule.make_room(num_tokens)
+            self.rule.make_room()
         observe = getattr(self.rule, "observe", None)
         out = self.decoder.forward(ids, self.cache, num_observed=num_tokens if observe else 0)
         if observe:
@@ -100,7 +100,8 @@ def in_place(key_rotation: KeyRotation, name: str = EQUIP + STREAMING) -> Builde
 
     def build(decoder: Decoder, capacity: int, batch: int) -> Side:
         pot = decoder.new_pot(capacity, batch, key_rotation)
-        rule = SinkRecent(LongAnswer(pot, NUM_SINKS, pot.max_positions, decoder.rotate_keys))
+        pot.num_protected = NUM_SINKS
+        rule = SinkRecent(LongAnswer(pot, pot.max_positions))
         return Side(name, decoder, pot, rule, capacity)
 
     return build
@@ -116,7 +117,7 @@ def in_place_heavy(decoder: Decoder, capacity: int, batch: int) -> Side:
     """H2O in a memory pot."""
     pot = decoder.new_pot(capacity, batch)
     # Positions are never numbered again, as in the other contender.
-    rule = HeavyHitter(pot, 0, capacity // 2, decoder.rotate_keys, max_positions=1 << 30)
+    rule = HeavyHitter(pot, 0, capacity // 2, max_positions=1 << 30)
     return Side(EQUIP + H2O, decoder, pot, rule, capacity)
 
 

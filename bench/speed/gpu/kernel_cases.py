@@ -102,7 +102,7 @@ def _store_error(shape: tuple[int, int, int, int, int], dtype: torch.dtype, devi
     where = [torch.tensor([number], dtype=torch.int32, device=device) for number in (slot, 33)]
     expected = store_token_ref(*new, *angles, *where, *buffers)
     with choosing("KERNELS_IMPL", "triton"):
-        query = store_token_(*new, *angles, *where, *buffers)
+        query = store_token_(*new, *angles, *where, buffers)
     pairs = zip((query, *buffers), expected, strict=True)
     return max(error_of(one, other, dtype) for one, other in pairs)
 

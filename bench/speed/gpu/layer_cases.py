@@ -14,12 +14,12 @@ from ondevice.kernels.backend import is_interpreted
 from ondevice.kernels.gated import gated, gelu_tanh
 from ondevice.kernels.int4 import Int4Rows, Int4Weight, pack_int4, widened, widened_ref
 from ondevice.kernels.norm import RMSNorm, add_norm_
-from ondevice.kernels.projection import project, project_ref
+from ondevice.kernels.projection import project
 from torch import Tensor
 
 from ondevice_bench.speed.choosing import choosing
 from ondevice_bench.speed.gpu.kernel_case import TOLERANCES, KernelCase, error_of
-from ondevice_bench.speed.references import add_norm_ref, gated_ref
+from ondevice_bench.speed.references import add_norm_ref, gated_ref, project_ref
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Batch, tokens and hidden size; sizes of models, and such as are no powers of two.

@@ -24,7 +24,7 @@ def test_heavy_hitters_in_place_equal_gathering_the_rest(key_rotation):
     ids = _ids(CAPACITY, 2)
     pot = decoder.new_pot(CAPACITY, batch=2, key_rotation=key_rotation)
     mass = decoder.forward(ids, pot, num_observed=CAPACITY).mass
-    eviction = HeavyHitter(pot, SINKS, num_recent, decoder.rotate_keys, max_positions=10_000, mass=mass)
+    eviction = HeavyHitter(pot, SINKS, num_recent, max_positions=10_000, mass=mass)
     kept = [[list(range(CAPACITY)) for _ in range(4)] for _ in range(3)]
     scores = [[dict(enumerate(row)) for row in layer.flatten(0, 1).tolist()] for layer in mass]
     for step in range(50):

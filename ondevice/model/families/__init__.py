@@ -35,9 +35,8 @@ from ondevice.model.families.gguf_fields import (
 from ondevice.model.families.gpt_oss import gpt_oss_layers
 from ondevice.model.families.granite import granite_embeddings, granite_hybrid_layers, granite_layers
 from ondevice.model.families.lfm import lfm2_layers, lfm3_layers
-from ondevice.model.families.llama import complete_smollm3, llama_layers
+from ondevice.model.families.llama import complete_smollm3, llama_layers, phi3_layers
 from ondevice.model.families.parts import Layer, ModelParts
-from ondevice.model.families.phi3 import phi3_layers
 from ondevice.model.families.qwen3_5 import qwen3_5_layers
 from ondevice.model.mixture import Op
 

@@ -1,4 +1,4 @@
-"""Pieces of adapters that families share: halves of a layer, layers without RoPE, modules that keep a state."""
+"""Pieces of adapters that families share: halves of a layer, short convolutions, layers without RoPE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ondevice.kernels.gated import gelu_tanh
 from ondevice.model.families.fusing import fuse, linear_of, norm_of
-from ondevice.model.families.parts import Mix
 
 # Those that kernels know; others stay transformers' own.
 _ACTIVATIONS = {"silu": F.silu, "gelu_pytorch_tanh": gelu_tanh}
@@ -131,46 +130,10 @@ def activation_of(config: Any, module: Any) -> Any:
 class NoTurn:
     """RoPE of a layer without positions: every angle is 0, so that the same kernels serve it."""
 
-    def __init__(self, head_dim: int) -> None:
-        self._head_dim = head_dim
+    def __init__(self, config: Any) -> None:
+        self._head_dim = head_dim_of(config)
 
     def __call__(self, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines, (batch, n, head_dim) of the type of `states`."""
         ones = torch.ones(*positions.shape, self._head_dim, dtype=states.dtype, device=states.device)
         return ones, torch.zeros_like(ones)
-
-
-def mixer_of(module: Any, cache: str) -> Mix:
-    """`RecurrentLayer.mix` by a module of transformers that keeps its state in what it is given as `cache`."""
-
-    def mix(hidden: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        held = _Held(*state)
-        return module(hidden, **{cache: held}), held.parts
-
-    return mix
-
-
-class _Held:
-    """The state of one layer, as transformers' modules ask their cache for it; the tensors given stay as they are."""
-
-    def __init__(self, *parts: Tensor) -> None:
-        self.parts = list(parts)
-
-    def is_recording_past(self, layer_idx: int) -> bool:
-        """True, so that a single token, too, goes through `update_conv_state`, and nothing is written in place."""
-        return True
-
-    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor:
-        return self.parts[0]
-
-    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor:
-        return self.parts[1]
-
-    def update_conv_state(self, new: Tensor, layer_idx: int, conv_kernel_size: int) -> Tensor:
-        """The last inputs with the new ones after them, (batch, channels, n)."""
-        whole = torch.cat((self.parts[0], new), dim=-1)
-        self.parts[0] = whole[..., -conv_kernel_size:]
-        return whole
-
-    def update_recurrent_state(self, new: Tensor, layer_idx: int) -> None:
-        self.parts[1] = new

@@ -6,6 +6,7 @@ fused weight, so that the model stays usable and takes no more memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,9 +16,9 @@ from ondevice.kernels.int4 import Int4Weight, joined_int4
 from ondevice.kernels.norm import RMSNorm
 from ondevice.kernels.packed import TILE_ROWS, PackedWeight, joined
 from ondevice.machine.process import forget_mapped
-from ondevice.model.families.parts import Linear
+from ondevice.model.families.parts import Experts, Linear
 from ondevice.model.mixture import Op
-from ondevice.model.packed_modules import PackedLinear
+from ondevice.model.packed_modules import PackedLinear, SeparateExperts, linears_of
 
 
 def norm_of(norm: Any, *, is_centred: bool = False) -> RMSNorm:
@@ -85,6 +86,25 @@ def linear_of(module: Any) -> Op:
     if type(module) is not nn.Linear and not (isinstance(module, PackedLinear) and module.inputs is None):
         return module
     return Linear(weight_of(module), None if module.bias is None else module.bias.detach())
+
+
+def experts_of(router: Any, experts: Any, num_taken: int, activate: Op) -> Experts:
+    """The experts of one layer; no weight is copied.
+
+    Args:
+        router: a module with a weight (num_experts, hidden_size), and a bias if it has one.
+        experts: of transformers, or `SeparateExperts`.
+        num_taken, activate: as of `Experts`.
+    """
+    bias = getattr(router, "bias", None)
+    scores = Linear(router.weight.detach(), None if bias is None else bias.detach())
+    if isinstance(experts, SeparateExperts):
+        both: Sequence[Sequence[Op]] = [[*map(linear_of, modules)] for modules in (experts.gate_up, experts.down)]
+    else:
+        own = {name: weight.detach() for name, weight in experts.named_parameters(recurse=False)}
+        both = linears_of(experts, own, Linear)
+    gate_up, down = both
+    return Experts(scores, num_taken, gate_up, down, activate)
 
 
 def weight_of(module: Any) -> Any:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from ondevice.model.families.common import attention, complete_plain, llama_halves, window_of
 from ondevice.model.families.fusing import norm_of
-from ondevice.model.families.parts import AttentionLayer, WindowLayer
-
-_KINDS = ("sliding_attention", "full_attention")
+from ondevice.model.families.parts import BY_KIND, AttentionLayer
 
 
 def gemma2_layers(model: Any) -> list[AttentionLayer]:
     """The layers of a Gemma-2; the windowed ones have slots in the pot as the others."""
-    return _layers(model, dict.fromkeys(_KINDS, AttentionLayer), dict.fromkeys(_KINDS, model.model.rotary_emb))
+    return _layers(model, dict.fromkeys(BY_KIND, AttentionLayer), dict.fromkeys(BY_KIND, model.model.rotary_emb))
 
 
 def gemma3_layers(model: Any) -> list[AttentionLayer]:
     """The layers of a Gemma 3: five of six keep a window of their own, and turn faster than the sixth."""
-    turns = {kind: partial(model.model.rotary_emb, layer_type=kind) for kind in _KINDS}
-    return _layers(model, {"sliding_attention": WindowLayer, "full_attention": AttentionLayer}, turns)
+    return _layers(model, BY_KIND, {kind: partial(model.model.rotary_emb, layer_type=kind) for kind in BY_KIND})
 
 
 def complete_gemma3(config: Any, fields: dict[str, Any]) -> None:
@@ -46,7 +44,7 @@ def complete_gemma3(config: Any, fields: dict[str, Any]) -> None:
     config.query_pre_attn_scalar = config.hidden_size // config.num_attention_heads if is_27b else config.head_dim
 
 
-def _layers(model: Any, kinds: dict[str, type[AttentionLayer]], turns: dict[str, Any]) -> list[AttentionLayer]:
+def _layers(model: Any, kinds: Mapping[str, type[AttentionLayer]], turns: dict[str, Any]) -> list[AttentionLayer]:
     config, layers = model.config, list[AttentionLayer]()
     for index, (kind, layer) in enumerate(zip(config.layer_types, model.model.layers, strict=True)):
         halves = llama_halves(layer, config, is_centred=True) | {

@@ -13,9 +13,7 @@ from ondevice.errors import ModelError
 from ondevice.kernels.norm import RMSNorm
 from ondevice.model.families.common import activation_of, heads, llama_halves, window_of
 from ondevice.model.families.fusing import fuse, linear_of, norm_of
-from ondevice.model.families.parts import AttentionLayer, SharingLayer, Tail, WindowLayer
-
-_KINDS = {"sliding_attention": WindowLayer, "full_attention": AttentionLayer}
+from ondevice.model.families.parts import BY_KIND, AttentionLayer, SharingLayer, Tail
 
 
 def gemma4_layers(model: Any) -> list[AttentionLayer]:
@@ -27,7 +25,7 @@ def gemma4_layers(model: Any) -> list[AttentionLayer]:
     config, body, layers = model.config, model.model, list[AttentionLayer]()
     if getattr(config, "enable_moe_block", False):
         raise ModelError("A Gemma 4 with experts is not supported", fix="Use a dense Gemma 4: E2B, E4B, 12B or 31B.")
-    turns = {kind: partial(body.rotary_emb, layer_type=kind) for kind in _KINDS}
+    turns = {kind: partial(body.rotary_emb, layer_type=kind) for kind in BY_KIND}
     sources = dict[str, int]()  # the last layer of each kind with keys of its own
     for index, (kind, layer) in enumerate(zip(config.layer_types, body.layers, strict=True)):
         attn, activation = layer.self_attn, activation_of(config, layer.mlp.act_fn)
@@ -54,7 +52,7 @@ def gemma4_layers(model: Any) -> list[AttentionLayer]:
             "k_norm": k_norm,
             "v_norm": RMSNorm(torch.ones_like(k_norm.weight), k_norm.eps),
         }
-        layers.append(_KINDS[kind](**own))
+        layers.append(BY_KIND[kind](**own))
     return layers
 
 

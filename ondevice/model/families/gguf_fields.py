@@ -42,12 +42,7 @@ def ministral3_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
         "num_key_value_heads": metadata["attention.head_count_kv"],
         "head_dim": metadata["attention.key_length"],
         "rope_parameters": {
-            "rope_type": "yarn",
-            "rope_theta": metadata["rope.freq_base"],
-            "factor": metadata["rope.scaling.factor"],
-            "original_max_position_embeddings": metadata["rope.scaling.original_context_length"],
-            "beta_fast": metadata["rope.scaling.yarn_beta_fast"],
-            "beta_slow": metadata["rope.scaling.yarn_beta_slow"],
+            **_yarn(metadata),
             "mscale": factor,
             "mscale_all_dim": factor,
             "llama_4_scaling_beta": as_written(metadata["attention.temperature_scale"]),
@@ -108,15 +103,18 @@ def gpt_oss_fields(metadata: Metadata, shapes: Shapes) -> dict[str, Any]:
         "sliding_window": metadata["attention.sliding_window"],
         "num_local_experts": metadata["expert_count"],
         "num_experts_per_tok": metadata["expert_used_count"],
-        "rope_parameters": {
-            "rope_type": "yarn",
-            "rope_theta": metadata["rope.freq_base"],
-            "factor": metadata["rope.scaling.factor"],
-            "original_max_position_embeddings": metadata["rope.scaling.original_context_length"],
-            "beta_fast": metadata.get("rope.scaling.yarn_beta_fast", 32.0),
-            "beta_slow": metadata.get("rope.scaling.yarn_beta_slow", 1.0),
-            "truncate": False,
-        },
+        "rope_parameters": _yarn(metadata) | {"truncate": False},
+    }
+
+
+def _yarn(metadata: Metadata) -> dict[str, Any]:
+    return {
+        "rope_type": "yarn",
+        "rope_theta": metadata["rope.freq_base"],
+        "factor": metadata["rope.scaling.factor"],
+        "original_max_position_embeddings": metadata["rope.scaling.original_context_length"],
+        "beta_fast": metadata.get("rope.scaling.yarn_beta_fast", 32.0),
+        "beta_slow": metadata.get("rope.scaling.yarn_beta_slow", 1.0),
     }
 
 

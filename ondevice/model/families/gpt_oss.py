@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from ondevice.model.families.common import attention, window_of
-from ondevice.model.families.experts import experts_of
-from ondevice.model.families.fusing import norm_of
-from ondevice.model.families.parts import AttentionLayer, WindowLayer
-
-_KINDS = {"sliding_attention": WindowLayer, "full_attention": AttentionLayer}
+from ondevice.model.families.fusing import experts_of, norm_of
+from ondevice.model.families.parts import BY_KIND, AttentionLayer
 
 
 def gpt_oss_layers(model: Any) -> list[AttentionLayer]:
@@ -21,7 +18,7 @@ def gpt_oss_layers(model: Any) -> list[AttentionLayer]:
     config, body = model.config, model.model
     turn, activate = partial(_turn, body.rotary_emb), partial(_activate, config.swiglu_alpha, config.swiglu_limit)
     return [
-        _KINDS[kind](
+        BY_KIND[kind](
             input_norm=norm_of(layer.input_layernorm),
             mlp_norm=norm_of(layer.post_attention_layernorm),
             intermediate_size=2 * config.intermediate_size,  # clamped apart, both halves are held twice

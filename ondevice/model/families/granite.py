@@ -13,9 +13,8 @@ from torch import Tensor
 from ondevice.errors import ModelError
 from ondevice.kernels.gated import gated
 from ondevice.kernels.state_space import state_space
-from ondevice.model.families.common import NoTurn, activation_of, attention, head_dim_of, short_convolution
-from ondevice.model.families.experts import experts_of
-from ondevice.model.families.fusing import linear_of, norm_of
+from ondevice.model.families.common import NoTurn, activation_of, attention, short_convolution
+from ondevice.model.families.fusing import experts_of, linear_of, norm_of
 from ondevice.model.families.llama import llama_layers
 from ondevice.model.families.parts import AttentionLayer, Layer, Mix, RecurrentLayer
 from ondevice.model.mixture import Op
@@ -33,7 +32,7 @@ def granite_hybrid_layers(model: Any) -> list[Layer]:
         ModelError: none of them attends.
     """
     config, body, layers = model.config, model.model, list[Layer]()
-    turn = NoTurn(head_dim_of(config)) if body.rotary_emb is None else body.rotary_emb
+    turn = NoTurn(config) if body.rotary_emb is None else body.rotary_emb
     for layer in body.layers:
         halves = _halves(layer, config)
         if layer.mamba is None:

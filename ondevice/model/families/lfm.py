@@ -14,9 +14,7 @@ from torch import Tensor
 
 from ondevice.model.families.common import attention, heads, short_convolution, window_of
 from ondevice.model.families.fusing import fuse, linear_of, norm_of
-from ondevice.model.families.parts import AttentionLayer, Layer, RecurrentLayer, WindowLayer
-
-_KINDS = {"sliding_attention": WindowLayer, "full_attention": AttentionLayer}
+from ondevice.model.families.parts import BY_KIND, AttentionLayer, Layer, RecurrentLayer
 
 
 def lfm2_layers(model: Any) -> list[Layer]:
@@ -45,7 +43,7 @@ def lfm2_layers(model: Any) -> list[Layer]:
 def lfm3_layers(model: Any) -> list[Layer]:
     """The layers of an LFM3."""
     config, body = model.config, model.model
-    turns, layers = {kind: partial(_turn, body.rotary_emb, kind) for kind in _KINDS}, list[Layer]()
+    turns, layers = {kind: partial(_turn, body.rotary_emb, kind) for kind in BY_KIND}, list[Layer]()
     for index, (kind, layer) in enumerate(zip(config.layer_types, body.layers, strict=True)):
         halves = _halves(layer)
         if config.use_sandwich_norm:
@@ -58,7 +56,7 @@ def lfm3_layers(model: Any) -> list[Layer]:
         halves |= attention(attn, config, turns[kind]) | {"sliding_window": window_of(config, index)}
         if config.use_attention_gate:
             halves["head_gate"] = linear_of(attn.g_proj)
-        layers.append(_KINDS[kind](**halves))
+        layers.append(BY_KIND[kind](**halves))
     return layers
 
 

@@ -153,6 +153,11 @@ class AttentionLayer(Layer):
     softcap: float | None = None
     sinks: Tensor | None = None
 
+    def apart(self, query_keys: Tensor) -> tuple[Tensor, Tensor]:
+        """The queries, and the keys, of heads (batch, num_heads + num_kv_heads, n, head_dim)."""
+        query, keys = query_keys.split((self.num_heads, self.num_kv_heads), dim=1)
+        return query, keys
+
     def sinks_of(self, pot_layer: int, per_layer: int) -> Tensor | None:
         """The sinks of the heads in a layer of the pot, of which each layer of the model has as many."""
         return None if self.sinks is None else self.sinks.chunk(per_layer)[pot_layer % per_layer]
@@ -173,6 +178,9 @@ class WindowLayer(AttentionLayer):
         assert self.sliding_window is not None
         size = (self.num_kv_heads, min(self.sliding_window, num_slots), self.head_dim)
         return {"keys": (None, size), "values": (None, size)}
+
+
+BY_KIND = {"sliding_attention": WindowLayer, "full_attention": AttentionLayer}  # as configurations call them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +244,16 @@ class ModelParts:
         own |= {"layers": layers, "attention_softcap": layers[0].softcap, "rotary": layers[0].turn}
         for name, value in own.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def num_heads_of_pot(self) -> int:
+        """(layer, KV head) pairs that have slots."""
+        return len(self.layers) * self.num_kv_heads
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of activations, as the norms have it; quantised weights have integer types."""
+        return self.norm.weight.dtype
 
     @property
     def sources(self) -> frozenset[int]:

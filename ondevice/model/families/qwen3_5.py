@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ondevice.kernels.delta_rule import delta_rule, has_kernel, prepare_delta_rule
 from ondevice.kernels.delta_weights import DeltaRule
-from ondevice.model.families.common import attention, llama_halves, mixer_of
+from ondevice.model.families.common import attention, llama_halves
 from ondevice.model.families.fusing import fuse, linear_of
 from ondevice.model.families.parts import AttentionLayer, Layer, Mix, RecurrentLayer
 
@@ -49,7 +49,7 @@ def _mixer(delta: Any) -> Mix:
         key_dim=delta.head_k_dim,
         value_dim=delta.head_v_dim,
     )
-    by_transformers = mixer_of(delta, "cache_params")
+    by_transformers = _by_transformers(delta)
     # What is laid together for the kernel, transformers' module would multiply whole for each of its parts.
     if delta.activation != "silu" or delta.conv1d.bias is not None or not has_kernel(rule.taps, rule):
         return by_transformers
@@ -68,3 +68,39 @@ def _mixer(delta: Any) -> Mix:
         return out(mixture), [last.transpose(1, 2), new]
 
     return mix
+
+
+def _by_transformers(module: Any) -> Mix:
+    """`RecurrentLayer.mix` by a module of transformers."""
+
+    def mix(hidden: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        held = _Held(*state)
+        return module(hidden, cache_params=held), held.parts
+
+    return mix
+
+
+class _Held:
+    """The state of one layer, as transformers' modules ask their cache for it; the tensors given stay as they are."""
+
+    def __init__(self, *parts: Tensor) -> None:
+        self.parts = list(parts)
+
+    def is_recording_past(self, layer_idx: int) -> bool:
+        """True, so that a single token, too, goes through `update_conv_state`, and nothing is written in place."""
+        return True
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor:
+        return self.parts[0]
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor:
+        return self.parts[1]
+
+    def update_conv_state(self, new: Tensor, layer_idx: int, conv_kernel_size: int) -> Tensor:
+        """The last inputs with the new ones after them, (batch, channels, n)."""
+        whole = torch.cat((self.parts[0], new), dim=-1)
+        self.parts[0] = whole[..., -conv_kernel_size:]
+        return whole
+
+    def update_recurrent_state(self, new: Tensor, layer_idx: int) -> None:
+        self.parts[1] = new

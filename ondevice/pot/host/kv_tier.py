@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ondevice.errors import DamagedPot, PotError
-from ondevice.kernels.codes import Frame, around, decode, encode
+from ondevice.kernels.codes import Frame, decode, encode
 from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, ring_parts, tier_fields, to_device, to_host
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import LARGEST, Extent, check_finite, check_names, check_ring, take, take_counts
@@ -118,48 +118,25 @@ class HostTier:
         """The document token in each place of a layer, (num_held,) int32."""
         return self._rings[layer].read("origin", slice(0, self.num_held(layer)))
 
-    def offload(self, layer: int, keys: Tensor, values: Tensor, origin: Tensor) -> None:
-        """Copy new tokens of one layer, or of some from it on, into their rings, over the oldest once they are full.
-
-        Args:
-            keys: (num_kv_heads, n, head_dim), or (num_layers, num_kv_heads, n, head_dim) of layers that were given
-                equally many before; before RoPE.
-            values: as `keys`.
-            origin: (n,) int32, rising.
-        """
-        extra = max(origin.shape[0] - self.capacity, 0)  # only the last of them fit
-        if keys.dim() == 3:
-            keys, values = keys[None], values[None]
-        if self.frame is not None:
-            keys = around(keys, self._frame_on(keys.device, slice(layer, layer + keys.shape[0])))
-        # (num_layers, n, 2, num_kv_heads, head_dim), as rings have it
-        rows = torch.stack((keys, values), dim=1)[..., extra:, :].permute(0, 3, 1, 2, 4).contiguous()
-        # Numbers are made small before they are copied: a quarter of the bytes.
-        there = dict[str, Tensor]()
-        for names, some in zip(self._vectors, rows.split(2 // len(self._vectors), dim=2), strict=True):
-            there |= self._stored(*names, some)
-        self._offload(layer, there, origin[extra:])
-
     def take_over(self, taken: Taken) -> None:
-        """Copy what was taken out of a pot into the rings."""
+        """Copy what was taken out of a pot into the rings of its layers, over the oldest once they are full."""
         layer, parts, origin = taken
+        extra = max(origin.shape[0] - self.capacity, 0)  # only the last of them fit
         if self.frame is None:
-            self.offload(layer, parts[0], parts[1], origin)
-            return
-        extra = max(origin.shape[0] - self.capacity, 0)
-        # Of keys and values (num_layers, num_kv_heads, n, ...) rows (num_layers, n, 1 or 2, num_kv_heads, ...).
-        split = len(self._vectors)
-        there = {
-            name: torch.stack(some, dim=1)[:, :, :, extra:].movedim(3, 1).contiguous()
-            for at, names in enumerate(self._vectors)
-            for name, some in zip(names, (parts[at:2:split], parts[2 + at :: split]), strict=True)
-        }
-        self._offload(layer, there, origin[extra:])
-
-    def _offload(self, layer: int, there: dict[str, Tensor], origin: Tensor) -> None:
-        """Copy rows (num_layers, n, ...) of what is stored into the rings from one on."""
+            # (num_layers, n, 2, num_kv_heads, head_dim), as rings have it
+            rows = torch.stack(parts, dim=1)[..., extra:, :].permute(0, 3, 1, 2, 4).contiguous()
+            # Numbers are made small before they are copied: a quarter of the bytes.
+            there = dict(self._stored(*_KEYS, rows))
+        else:
+            # Of keys and values (num_layers, num_kv_heads, n, ...) rows (num_layers, n, 1 or 2, num_kv_heads, ...).
+            split = len(self._vectors)
+            there = {
+                name: torch.stack(some, dim=1)[:, :, :, extra:].movedim(3, 1).contiguous()
+                for at, names in enumerate(self._vectors)
+                for name, some in zip(names, (parts[at:2:split], parts[2 + at :: split]), strict=True)
+            }
         units = {name: to_host(part) for name, part in self._whole_units(layer, there).items()}
-        new, where = {name: to_host(part) for name, part in there.items()}, to_host(origin).to(torch.int32)
+        new, where = {name: to_host(part) for name, part in there.items()}, to_host(origin[extra:]).to(torch.int32)
         for index in range(new["numbers"].shape[0]):
             own = {name: part[index] for name, part in new.items()} | {"origin": where}
             self._put(layer + index, own, {name: part[index] for name, part in units.items()})
@@ -210,12 +187,8 @@ class HostTier:
         """The keys themselves of what is stored of them, (num_kv_heads, n, head_dim) float32."""
         if self.frame is None:
             return keys
-        frame = self._frame_on(keys.device, layer)
+        frame = Frame(*(part[layer].to(keys.device) for part in self.frame))
         return keys.mul(frame.spread[:, None]).add_(frame.mean[:, None])
-
-    def _frame_on(self, device: torch.device, layers: int | slice) -> Frame:
-        assert self.frame is not None
-        return Frame(*(part[layers].to(device) for part in self.frame))
 
     def state(self, *, as_it_lies: bool = False) -> dict[str, Tensor]:
         """The tensors held here, by name, the oldest first; with `restore` another tier goes on where this one is.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ondevice.pot.host.kv_tier import HostTier
 from ondevice.pot.memory_pot import MemoryPot, NewTokens
-from ondevice.pot.numbering import RotateKeys, number_by_origin_
+from ondevice.pot.numbering import number_by_origin_
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,7 @@ def bring_back(
     max_tokens: int,
     num_beside: int,
     num_free: int,
-    num_protected: int,
     num_more: Sequence[int],
-    rotate_keys: RotateKeys,
 ) -> Moved:
     """Put tokens of the best blocks into the pot, and leave out what it holds far from those.
 
@@ -58,7 +56,6 @@ def bring_back(
         max_tokens: for each head of each layer.
         num_beside: tokens of the document that stay, at most; more where a head lacks fewer tokens than another.
         num_free: slots that have to stay free, as far as those that stay leave so many.
-        num_protected: slots at logical positions below this stay (prompt and sinks).
         num_more: for each layer slots that are left free beside those, for what else comes.
     """
     num_moved, num_aside, num_bytes, taken = 0, 0, 0, [np.empty(0, np.int32)]
@@ -72,7 +69,7 @@ def bring_back(
     places: _Places | None = None
     for layer, origin in enumerate(origins):
         used, limit = pot.num_cached[layer], pot.capacities[layer] - num_free - num_more[layer]
-        is_protected = pot.positions[layer, :, :, :used] < num_protected
+        is_protected = pot.positions[layer, :, :, :used] < pot.num_protected
         num_staying = int(is_protected.sum(dim=-1).max())
         if places is None or not torch.equal(places.origin, origin):  # usually all layers hold the same
             places = _Places(origin, order, block_size, len(blocks))
@@ -100,7 +97,7 @@ def bring_back(
         for head, count, part in zip(heads, wanted, taken_places, strict=True):
             num_moved += min(count, part.shape[0])
             taken.append(origin[part[: head.wanted.shape[0]]].int().numpy())
-    number_by_origin_(pot, rotate_keys)
+    number_by_origin_(pot)
     num_slots, num_aside = (round(count / pot.shape.num_kv_heads) for count in (num_moved, num_aside))
     return Moved(num_slots, num_aside, num_bytes, np.unique(np.concatenate(taken)))
 
