@@ -78,5 +78,5 @@ def _one_run(orders: Sequence[Tensor]) -> range | None:
 
 def check_open(num_open: int) -> None:
     if num_open < 1:
-        what = "1 new tokens need as many slots, and only 0 of the pot may be overwritten"
+        what = "A new token needs a slot, and none of the pot may be overwritten"
         raise PotError(what, fix="Raise {pot.capacity}, or lower {pot.num_sink_tokens}.")

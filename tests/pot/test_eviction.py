@@ -103,7 +103,7 @@ def test_positions_are_counted_anew_before_they_leave_the_window():
 def test_a_pot_of_sinks_alone_gives_up_nothing():
     decoder = Decoder(tiny_model("llama"))
     pot = _filled(decoder, _ids(SINKS))
-    with pytest.raises(PotError, match="only 0 of the pot"):
+    with pytest.raises(PotError, match="none of the pot"):
         SinkRecent(_answer(pot, decoder)).make_room()
 
 
