@@ -113,7 +113,7 @@ def differences(first: str, second: str) -> list[Difference] | None:
     """
     units = [list(_units(text)) for text in (first, second)]
     words = [[unit.words for unit in own] for own in units]
-    codes = SequenceMatcher(None, words[0], words[1], autojunk=False).get_opcodes()
+    codes = SequenceMatcher(None, words[0], words[1]).get_opcodes()
     pairs = [
         pair
         for code, a, b, c, d in codes
@@ -189,16 +189,16 @@ def _difference(first: str, second: str, one: _Unit | None, other: _Unit | None)
         spans = [None if unit is None else unit.span for unit in (one, other)]
         return Difference(spans[0], spans[1], spans[0], spans[1])
     mine, theirs = list(_WORDS.finditer(first, *one.span)), list(_WORDS.finditer(second, *other.span))
-    codes = SequenceMatcher(
-        None, [word[0] for word in mine], [word[0] for word in theirs], autojunk=False
-    ).get_opcodes()
-    changed = [code for code in codes if code[0] != "equal"]
-    return Difference(
-        one.span,
-        other.span,
-        _around(mine, changed[0][1], changed[-1][2]),
-        _around(theirs, changed[0][3], changed[-1][4]),
-    )
+    before = _num_shared(mine, theirs)
+    after = _num_shared(mine[before:][::-1], theirs[before:][::-1])
+    odd = (_around(own, before, len(own) - after) for own in (mine, theirs))
+    return Difference(one.span, other.span, *odd)
+
+
+def _num_shared(one: Sequence[re.Match[str]], other: Sequence[re.Match[str]]) -> int:
+    """The number of words with which both begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (mine, theirs) in pairs if mine[0] != theirs[0]), min(len(one), len(other)))
 
 
 def _around(words: Sequence[re.Match[str]], start: int, stop: int) -> Span:
