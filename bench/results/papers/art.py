@@ -55,10 +55,11 @@ ART = Paper(
             "Table 1: passage retrieval in English",
             "97.66 with ART, 98.44 without",
             "another test",
-            "passkeys, and few of them",
-            ours="{found}",
+            "passkeys, and few of them: with the usual thresholds most are lost, as heads that look for one token end "
+            "before they come to it",
+            ours="usual thresholds {found}",
             setting="pot of {pot.capacity} slots, 16,384 tokens",
-            figures={"found": rows("passkey_art", "accuracy", "InfiniPot CaP-G NuC 0.5 2048/1024 + ART")},
+            figures={"found": rows("passkey_art", "accuracy", "InfiniPot CaP-G NuC 0.5 slots by-head 2048/1024 + ART")},
             holds=("found < 0.9766",),
         ),
         Claim(

@@ -144,9 +144,7 @@ INFINIPOT = Paper(
             "but of short texts alone: nothing longer is in a file of the pot as published",
             ours="3,000 tokens in {pot.capacity} slots {short}; 4,096 tokens in twice as many, by head, {longer}",
             figures={
-                "short": rows(
-                    "passkey_3k_even_always", "accuracy", "InfiniPot CaP-G NuC 0.5 with every reset 1024/512"
-                ),
+                "short": rows("passkey_3k_even_always", "accuracy", "InfiniPot CaP-G NuC 0.5 1024/512"),
                 "longer": rows("passkey_135m_none", "accuracy", "InfiniPot CaP-G NuC 0.5 slots by-head 2048/1024"),
             },
         ),
