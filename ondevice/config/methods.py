@@ -143,7 +143,7 @@ class ArtConfig:
         False, "End the reading of the pot once the output has converged.", option="--art/--no-art", api="art",
         answers=True, label="End reading the pot early",
         form=Control(13, "ART. Default: {default}. On, each word of an answer reads only as much of the pot as changes "
-                         "it. Takes effect at the next reading."))
+                         "it, and may miss a single fact. Takes effect at the next reading."))
     published: bool = setting(
         False, "By the paper's rule: its thresholds, in the output's own units.", answers=True)
     tau: float | None = setting(  # Euclidean
