@@ -27,8 +27,11 @@ def compared(question: str, tokens: DocumentTokens) -> Known | None:
 
     None for another question, where the documents are no versions of one text, and where none of the differences has
     what the question is about.
+
+    Args:
+        tokens: of a collection.
     """
-    if not tokens.places or not asks_for_differences(question):
+    if not asks_for_differences(question):
         return None
     members = tokens.members()
     named = documents_named(question, [name for name, *_ in members]) if len(members) > 2 else (0, 1)

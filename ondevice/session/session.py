@@ -71,6 +71,7 @@ class Session:
         self.clock = StageClock(plan.decoder.synchronize)
         self._rereading: Rereading | None = None  # made for the first question
         self._quotations: Quotations | None = None  # for the first that asks for quotations
+        self._compared: dict[str, Known | None] = {}  # what two documents differ in, for the last question
         self._begin(plan)
         if plan.config.art.enabled:
             warm_up(plan.decoder.parts)
@@ -301,7 +302,9 @@ class Session:
         """
         if not (tokens := self.context.tokens).keeps_text:
             return None
-        if known := compared(question, tokens):
+        if tokens.places and question not in self._compared:
+            self._compared = {question: compared(question, tokens)}  # asked for several times on the way to an answer
+        if known := self._compared.get(question):
             return known
         pages = tokens.page_numbers
         if text := from_outline(question, tokens.texts, lambda: tokens.headings, lambda at: tokens.place(pages[at])):
