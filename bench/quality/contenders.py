@@ -236,6 +236,13 @@ def budget_of(config: EngineConfig, given: int | None) -> int:
     return budget
 
 
+def with_room(config: EngineConfig, new_tokens: int) -> EngineConfig:
+    """The settings with a reserve for so many tokens more, so that an answer overwrites nothing of a full cache."""
+    reserve = config.pot.reserve + new_tokens
+    capacity = max(config.pot.capacity, config.pot.num_kept + reserve + 1)
+    return replace(config, pot=replace(config.pot, capacity=capacity, reserve=reserve))
+
+
 def fits_whole(engine: Engine, config: EngineConfig, num_tokens: int) -> bool:
     """True if a full cache of that many tokens suits the model's window and the memory that is free."""
     plan = engine.plan(config)

@@ -25,6 +25,7 @@ from ondevice_bench.quality.contenders import (
     fits_whole,
     room_for_text,
     text_document,
+    with_room,
 )
 from ondevice_bench.quality.measurement import Note, Setup
 from ondevice_bench.quality.trials import SECONDS, Trial, case_of, earlier_rows, is_done, written_down
@@ -160,10 +161,8 @@ def _groups(
     for name in names:
         contender = CONTENDERS[name]
         config = config_of(setup.engine, name, given, budget)
-        if contender.is_full:  # an answer longer than the reserve overwrites nothing here
-            reserve = config.pot.reserve + exam.generation.max_new_tokens
-            capacity = max(config.pot.capacity, config.pot.num_kept + reserve + 1)
-            config = replace(config, pot=replace(config.pot, capacity=capacity, reserve=reserve))
+        if contender.is_full:
+            config = with_room(config, exam.generation.max_new_tokens)
         groups.setdefault((config, contender.reads), []).append(name)
     for (config, reads), group in groups.items():
         yield config, reads, tuple(group)

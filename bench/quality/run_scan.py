@@ -27,6 +27,7 @@ from ondevice_bench.quality.contenders import (
     fits_whole,
     room_for_text,
     text_document,
+    with_room,
 )
 from ondevice_bench.quality.contest import write_answer
 from ondevice_bench.quality.measurement import Measurement, Note, Setup
@@ -110,9 +111,7 @@ def _sit(
     budget = budget_of(given, None)
     config = CONTENDERS[contender].config(replace(given, generation=generation), budget)
     if contender == FULL:
-        reserve = config.pot.reserve + _NEW_TOKENS  # an answer overwrites nothing here
-        capacity = max(config.pot.capacity, config.pot.num_kept + reserve + 1)
-        config = replace(config, pot=replace(config.pot, capacity=capacity, reserve=reserve))
+        config = with_room(config, _NEW_TOKENS)
         if not fits_whole(setup.engine, config, trial.num_tokens):
             yield Note(f"{trial.num_tokens:,} tokens do not fit into the model's window, or into memory.")
             return

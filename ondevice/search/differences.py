@@ -100,10 +100,12 @@ def _edges(page: str, at: int) -> dict[str, Span]:
     """The first and the last lines of a page, by what other pages have of them: all, or all but its number."""
     lines = [line for line in _LINE.finditer(page) if line[0].strip()]
     outer = (*lines[:_AT_EDGE], *lines[-_AT_EDGE:]) if len(lines) > _FEWEST_LINES else ()
-    numbered = (re.sub(r"\d{1,6}", lambda number: str(int(number[0]) - at), line[0].strip(), count=1) for line in outer)
-    return {line[0].strip(): line.span() for line in outer} | dict(
-        zip(numbered, (line.span() for line in outer), strict=True)
-    )
+    found: dict[str, Span] = {}
+    for line in outer:
+        text = line[0].strip()
+        found[re.sub(r"\d{1,6}", lambda number: str(int(number[0]) - at), text, count=1)] = line.span()
+        found[text] = line.span()
+    return found
 
 
 def differences(first: str, second: str) -> list[Difference] | None:
@@ -120,9 +122,9 @@ def differences(first: str, second: str) -> list[Difference] | None:
         if code != "equal" and _run(words[0][a:b]) != _run(words[1][c:d])  # else sentences end elsewhere, that is all
         for pair in _aligned(units[0][a:b], units[1][c:d])
     ]
-    same = sum(len(_run(words[0][a:b])) for code, a, b, _, _ in codes if code == "equal")
-    same += sum(len("".join(one.words)) for one, other in pairs if one is not None and other is not None)
-    if same < _ALIKE * min(len(_run(own)) for own in words):
+    same = sum(_length(words[0][a:b]) for code, a, b, _, _ in codes if code == "equal")
+    same += _length([one.words for one, other in pairs if one is not None and other is not None])
+    if same < _ALIKE * min(map(_length, words)):
         return None
     gone = Counter(one.words for one, other in pairs if one is not None and other is None)
     come = Counter(other.words for one, other in pairs if other is not None and one is None)
@@ -139,8 +141,13 @@ def _units(text: str) -> Iterator[_Unit]:
                 yield _Unit((at + len(line) - len(line.lstrip()), at + len(line.rstrip())), words)
 
 
-def _run(all_words: Sequence[Sequence[str]]) -> str:
-    return "".join(word for words in all_words for word in words)
+def _run(all_words: Sequence[Sequence[str]]) -> list[str]:
+    return [word for words in all_words for word in words]
+
+
+def _length(all_words: Sequence[Sequence[str]]) -> int:
+    """The characters of some sentences."""
+    return sum(map(len, _run(all_words)))
 
 
 def _aligned(first: Sequence[_Unit], second: Sequence[_Unit]) -> list[_Pair]:

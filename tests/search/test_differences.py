@@ -76,6 +76,11 @@ def test_quotation_marks_and_dashes_are_no_difference_and_neither_is_what_moved(
     assert said(first, doubled) == [("", SENTENCES[3])]
 
 
+def test_words_that_are_written_apart_are_a_difference() -> None:
+    first = f"{' '.join(SENTENCES)} They set it apart."
+    assert said(first, first.replace("apart", "a part")) == [("They set it apart.", "They set it a part.")]
+
+
 def test_rows_of_a_table_are_compared_one_by_one() -> None:
     rows = [f"item {n} | {n * 7} | boxes" for n in range(40)]
     first, second = "\n".join(rows), "\n".join(rows).replace("item 9 | 63", "item 9 | 64")
