@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from ondevice.decode.answer import Known
@@ -41,11 +42,17 @@ def compared(question: str, tokens: DocumentTokens) -> Known | None:
     found = differences(texts[0].whole, texts[1].whole)
     if found is None:
         return None
-    about = subject_of(question, [text.name for text in texts])
+    names = [text.name for text in texts]
+    about = subject_of(question, names)
     chosen = [one for one in found if {*about} <= _terms(texts, one)]
     if found and not chosen:
         return None
-    return _told(tokens, texts, chosen, f" with \u201c{' '.join(about)}\u201d" if about else "")
+    known = _told(tokens, texts, chosen, f" with \u201c{' '.join(about)}\u201d" if about else "")
+    empty = [tokens.place(note.page) for note in tokens.notes if tokens.file_of(note.page) in names]
+    if not empty:
+        return known
+    more = f" and {len(empty) - _MOST} more" if len(empty) > _MOST else ""
+    return replace(known, text=f"{known.text}\n\nNot compared, for want of text: {', '.join(empty[:_MOST])}{more}.")
 
 
 class _Text:

@@ -21,16 +21,16 @@ GENERATION = plain_generation(max_new_tokens=6, num_sources=1, num_passage_token
 ENGINE = Engine(LOADED, plain_config(pot=PotConfig(capacity=224, num_kept=64, reserve=96), generation=GENERATION))
 OLD = (
     "The rent is 900 euros. Pets are welcome. The garden is shared by all. ",
-    "Heating is included. Keys are handed out.",
+    "Heating is included. Keys are handed out. ",
 )
 NEW = (
     "The rent is 950 euros. Pets are welcome. The garden is shared by all. ",
-    "Keys are handed out. Bikes stay outside.",
+    "Keys are handed out. Bikes stay outside. ",
 )
 
 
 def document(name: str, pages: tuple[str, ...]) -> DocumentTokens:
-    numbered = tuple(Page(number, text) for number, text in enumerate(pages, 1))
+    numbered = tuple(Page(number, text, "" if text else "scan") for number, text in enumerate(pages, 1))
     whole = Document(name, "pdf", "page", numbered, len(pages), sum(map(len, pages)))
     return tokenised(whole, LOADED.tokenizer.encode)
 
@@ -70,6 +70,16 @@ def test_the_same_text_is_said_to_be_the_same() -> None:
     answer = known("Are there any differences?", OLD, ("".join(OLD),))
     assert answer is not None
     assert answer.text == "lease-1.pdf and lease-2.pdf have the same sentences, word for word."
+
+
+def test_pages_without_text_are_said_not_to_be_compared() -> None:
+    answer = known("What changed?", (*OLD, ""), (*NEW, "", "All of it is signed."))
+    assert answer is not None
+    assert answer.text.startswith("There are 4 differences")
+    assert answer.text.endswith("\n\nNot compared, for want of text: lease-1.pdf, page 3, lease-2.pdf, page 3.")
+    answer = known("What changed?", OLD, (*OLD, ""))
+    assert answer is not None
+    assert "word for word.\n\nNot compared, for want of text: lease-2.pdf, page 3." in answer.text
 
 
 def test_words_that_came_or_went_stand_before_their_sentences() -> None:
