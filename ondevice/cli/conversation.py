@@ -13,6 +13,7 @@ from ondevice.cli.terminal import Interrupted, printable, say, signals_handled
 from ondevice.errors import ConfigError, ModelError
 from ondevice.events import WITHOUT_MODEL, AnswerFinished, AnswerToken
 from ondevice.machine.process import peak_rss_bytes
+from ondevice.scan.prompt import asks_for_all
 from ondevice.serving.account import holdings
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ def answer(session: Session, question: str, display: ProgressDisplay, history: S
         say(line)
     peak = f"peak memory {words.size(peak_rss_bytes())}"
     say(f"{words.account(finished, held)} · {peak} · seed {session.context.config.seed}")
+    if finished.stop_reason not in WITHOUT_MODEL and asks_for_all(question):
+        say("Want a complete list? `ondevice scan DOC QUESTION` checks every page.")
     if finished.history.num_forgotten or finished.history.is_shortened:
         say("Raise --reserve to keep more of the conversation.")
     if not finished.text.strip() and finished.stop_reason != "cancelled":

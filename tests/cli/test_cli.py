@@ -113,6 +113,11 @@ def test_one_question_steers_the_reading_and_says_so(checkpoint: Path, text: Pat
     assert "with the question in mind" not in chosen.stderr
 
 
+def test_a_question_for_all_of_a_kind_is_told_of_the_scan(checkpoint: Path, text: Path) -> None:
+    assert "ondevice scan DOC QUESTION" in ask(checkpoint, text, "List all lights.").output
+    assert "ondevice scan" not in ask(checkpoint, text, "When?").output
+
+
 def test_several_questions_share_one_reading(checkpoint: Path, text: Path) -> None:
     done = ask(checkpoint, text, "When?", "Who?", "--json")
     report = last_json(done)
