@@ -83,7 +83,7 @@ class Jobs:
             is_kept = is_open = False
             workspace.locked = None  # where it was this file, it is to be kept on
             try:
-                encode, until = (lambda text: self.engine.loaded.tokenizer.encode(text)), self._until_model(workspace)
+                encode, until = (lambda text: self.engine.loaded.tokenizer.encode(text)), self._until_tokens(workspace)
                 is_open = yield from open_upload(workspace, upload, password, encode, until=until)
             except (PasswordRequired, WrongPassword):
                 is_kept = keeps_file
@@ -229,6 +229,15 @@ class Jobs:
             return (yield from self.loading.wait(workspace.stop))
         finally:
             workspace.waits_for_model = False
+
+    def _until_tokens(self, workspace: Workspace) -> Generator[Waiting, None, bool]:
+        """Wait for the model whose tokens a document has: also while another one takes the place of the first."""
+        if not (yield from self._until_model(workspace)):
+            return False
+        if self.engine.has_model:
+            return True
+        with self.engine.lane.ticket(lambda: True) as ticket:
+            return (yield from _wait_for_turn(ticket, workspace.stop))
 
     def _in_turn(
         self, workspace: Workspace, activity: Phase, steps: Job, is_short: Callable[[], bool] = lambda: False
