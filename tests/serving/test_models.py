@@ -19,6 +19,7 @@ from ondevice.library.library import Library
 from ondevice.model.loading import catalogue
 from ondevice.model.loading.load import LoadedModel
 from ondevice.serving import models as module
+from ondevice.serving.export import as_json, as_markdown
 from ondevice.serving.forecast import ReadingSpeeds
 from ondevice.serving.job_events import Opened, Waiting
 from ondevice.serving.jobs import Jobs
@@ -147,6 +148,8 @@ def test_another_model_reads_the_open_documents_anew(house: House) -> None:
     assert (house.workspace.phase, house.workspace.session) == (Phase.READY, None)
     (exchange,) = house.workspace.exchanges
     assert (exchange.text, exchange.ids) == (asked.text, ()), "it stays, and does not go on in another model's tokens"
+    for file in (as_markdown(house.workspace), as_json(house.workspace)):
+        assert "When?" in file, "it can be saved before it is read again"
     assert house.workspace.idle.is_set()
     assert house.workspace.page_file is pages
     house.read_and_ask()
