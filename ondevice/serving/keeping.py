@@ -266,7 +266,14 @@ class Keeping:
     def away(self, visitor_id: object) -> list[Workspace]:
         """Workspaces for what is kept of this visitor and waits to be taken up, the oldest first."""
         return [
-            Workspace(kept.id, kept.owner, is_away=True, is_collection=bool(kept.members), opening_name=kept.name)
+            Workspace(
+                kept.id,
+                kept.owner,
+                is_away=True,
+                is_collection=bool(kept.members),
+                opening_name=kept.name,
+                entry_id=kept.entry_id,
+            )
             for kept in self.of(visitor_id)
         ]
 

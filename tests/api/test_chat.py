@@ -77,12 +77,20 @@ def test_a_stream_comes_to_the_same(url: str, document: str) -> None:
     assert len({chunk.id for chunk in chunks}) == 1
 
 
-def test_what_was_saved_is_opened_when_it_is_asked_for(url: str, document: str) -> None:
+def test_what_was_saved_is_opened_when_it_is_asked_for(url: str, document: str, tmp_path: Path) -> None:
     client, ours = openai_at(url), Client(url)
     entry = ours.save(document)["id"]
     assert entry in [one.id for one in client.models.list()]
     answers = [client.chat.completions.create(model=entry, messages=ASKED).choices[0].message.content for _ in "ab"]
     assert answers[0] == answers[1] == ours.answer(document, "When was the lamp lit?")
+    assert len(ours.documents()) == 1, "it is open already"
+    (tmp_path / "boat.txt").write_text(TEXT)
+    boat = ours.open(tmp_path / "boat.txt")["id"]
+    list(ours.read(boat))
+    entry = ours.save(boat)["id"]
+    ours.close(boat)
+    for _ in "ab":
+        client.chat.completions.create(model=entry, messages=ASKED)
     assert len(ours.documents()) == 2, "it is opened once"
 
 

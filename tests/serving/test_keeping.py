@@ -452,6 +452,7 @@ def test_saved_documents_know_their_entry_again(tmp_path: Path) -> None:
     saved = list(app.jobs.save(workspace))[-1]
     assert isinstance(saved, Saved)
     app, visitor = again(app, visitor)
+    assert visitor.current.entry_id == saved.entry.id, "also before it is opened"
     app.restore_workspace(visitor.current)
     assert visitor.current.entry_id == saved.entry.id
 
