@@ -11,11 +11,12 @@ import httpx
 import openai
 import pytest
 
-from ondevice.api.chat import _reason, asked_of
+from ondevice.api.chat import Completion, _reason, asked_of
 from ondevice.config import GenerationConfig
 from ondevice.decode.prompt import Turn
 from ondevice.errors import ConfigError
 from ondevice.library.library import Library
+from ondevice.serving.job_events import Stopped
 from ondevice.ui.launch import serving
 from ondevice_bench.client import Client
 from tests.builders.screens import TEXT, tiny_engine, variables_kept
@@ -156,3 +157,7 @@ def test_what_came_before_is_the_conversation() -> None:
 )
 def test_an_answer_that_was_cut_is_not_said_to_be_whole(reason: str, said: str) -> None:
     assert _reason(SimpleNamespace(stop_reason=reason)) == said  # type: ignore[arg-type]
+
+
+def test_a_stream_that_is_stopped_in_line_says_so() -> None:
+    assert b"The question was not answered" in Completion("0", 1).events(Stopped())
