@@ -22,7 +22,7 @@ from ondevice.documents import Limits
 from ondevice.errors import DocumentError
 from ondevice.regular_file import FREE_BYTES_LEFT, copy_file, require_space
 
-_NAME_LENGTH = 150
+_NAME_BYTES = 150
 _MOST_WAITING_BYTES, _WAITING_SECONDS = 2_000_000_000, 900.0  # of files that were sent and not opened yet
 _FULL = "The disk is nearly full."
 
@@ -141,7 +141,8 @@ class Uploads:
         Raises:
             DocumentError: as `copy_file`.
         """
-        safe = "".join(c for c in name.replace("\\", "/").rpartition("/")[2] if c.isprintable())[-_NAME_LENGTH:]
+        safe = "".join(c for c in name.replace("\\", "/").rpartition("/")[2] if c.isprintable())
+        safe = safe.encode()[-_NAME_BYTES:].decode(errors="ignore")
         safe = safe if safe.strip(". ") else "document"
         upload = Upload(self._folder / secrets.token_hex(16) / safe)
         upload.path.parent.mkdir(mode=0o700)

@@ -428,6 +428,8 @@ def test_a_file_name_is_never_a_path(client: Client, url: str) -> None:
         response = HTTP.post(f"{url}/v1/documents", headers=OURS, files={"file": (name, b"Some text.")})
         assert response.status_code == 201
         assert response.json()["name"] == "x.txt"
+    response = HTTP.post(f"{url}/v1/documents", headers=OURS, files={"file": ("灯" * 100 + ".txt", b"Some text.")})
+    assert response.json()["name"].endswith("灯.txt"), "no file name has as many bytes"
 
 
 def test_other_pages_get_nothing(client: Client, lamp: str, url: str) -> None:
