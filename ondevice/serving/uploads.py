@@ -5,6 +5,7 @@ Gradio would serve an upload to anyone who knows its path; here it lies in a fol
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import time
@@ -86,8 +87,9 @@ def _size(path: Path) -> int:
     return 0
 
 
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+def _files(top: Path) -> list[Path]:
+    """All files below; a folder may be taken meanwhile."""
+    return [Path(folder, name) for folder, _, names in os.walk(top) for name in names]
 
 
 class Uploads:
