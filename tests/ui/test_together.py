@@ -148,3 +148,15 @@ def test_it_is_closed_as_any_document_and_refused_while_it_answers(desk: Desk) -
     desk.actions.forget(desk.id)
     assert not desk.visitor.collections
     assert len(desk.visitor.documents) == 2
+
+
+def test_while_it_answers_there_is_a_way_back_to_it_and_what_is_opened_joins_later(desk: Desk) -> None:
+    workspace = gather(desk.jobs, desk.visitor)
+    assert workspace.claim()
+    desk.visitor.new("rain.txt").accept(document("rain.txt", "Rain fell. " * 20))
+    desk.actions.look_at(desk.id, TOGETHER)
+    assert desk.visitor.current is workspace
+    assert len(desk.visitor.together) == 2
+    workspace.release()
+    desk.actions.look_at(desk.id, TOGETHER)
+    assert len(desk.visitor.together) == 3
