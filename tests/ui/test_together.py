@@ -48,6 +48,7 @@ def test_they_are_one_of_the_documents_and_asked_in_the_same_chat(desk: Desk) ->
     assert label.startswith("2 documents together")
     screen = desk.actions.look_at(desk.id, TOGETHER)
     assert screen["documents"]["value"] == TOGETHER
+    assert screen["chat"]["examples"][0] == {"text": "What are these documents about?"}
     assert screen["members"]["visible"]
     assert [text for text, _ in choices(screen, "members")] == ["lamp.txt", "boat.txt"]
     assert screen["members"]["value"] == [one.id for one in desk.visitor.documents]
