@@ -16,10 +16,10 @@ from typing import Any
 from ondevice.api.failures import ApiError, error_json
 from ondevice.config import ANSWERING, GenerationConfig, by_key, key_name, with_values
 from ondevice.decode.prompt import Turn
-from ondevice.errors import OndeviceError
+from ondevice.errors import OndeviceError, PotError
 from ondevice.events import AnswerFinished, AnswerToken, QuestionRead
 from ondevice.library.library import Entry
-from ondevice.serving.job_events import Failed, JobEvent, QuestionFailed
+from ondevice.serving.job_events import Failed, JobEvent, QuestionFailed, Stopped
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.workspace import Workspace
 
@@ -141,6 +141,8 @@ class Completion:
                 return last + b"data: [DONE]\n\n"
             case Failed() | QuestionFailed():
                 return _event({"error": openai_error(event.error, event.text)})
+            case Stopped():  # while it stood in line
+                return _event({"error": openai_error(PotError("The question was not answered", fix="Ask again."), "")})
         return b""
 
     def _chunk(self, delta: dict[str, Any], reason: str | None = None, **more: Any) -> bytes:

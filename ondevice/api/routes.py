@@ -53,7 +53,6 @@ class Api:
     def __init__(self, jobs: Jobs, uploads: Uploads, login: Login | None) -> None:
         self._jobs, self._uploads, self._login = jobs, uploads, login
         self._opened = Documents(jobs)
-        self._from_library: dict[str, str] = {}  # the open document of a saved one that was asked for as a model
 
     def routes(self) -> list[Route]:
         """All routes; each needs the header and the password."""
@@ -240,8 +239,8 @@ class Api:
         return JSONResponse(completion.whole(finished))
 
     async def _model(self, request: Request, model: Any) -> Workspace:
-        """The document with this id; one of the library is opened, once."""
-        workspace = self._opened.find(self._from_library.get(str(model), str(model)))
+        """The document with this id; one of the library is opened, unless it is open."""
+        workspace = next((one for one in self._opened.all() if model and model in (one.id, one.entry_id)), None)
         if workspace is not None:
             return await self._taken_up(request, workspace)
         try:
@@ -251,7 +250,6 @@ class Api:
             raise ApiError(404, "model_not_found", "There is no such document", fix) from error
         workspace = self._new_workspace(entry.title)
         await self._go(request, workspace, self._jobs.reopen(workspace, entry))
-        self._from_library[entry.id] = workspace.id
         return workspace
 
     # -- the library -----------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def ask(
 ) -> None:
     """Read a document of any length and answer questions about it."""
     with errors_shown(as_json), ProgressDisplay(err()) as display:
-        given = questions or []
+        given = [one for one in questions or [] if one.strip()]  # as of a variable that is not set
         interactive = interactive or (not given and save is None and sys.stdin.isatty())
         if not given and not interactive and save is None:
             raise ConfigError("There is no question", fix='Type one after the document: ondevice ask DOC "...?".')

@@ -40,17 +40,18 @@ def collection(
 ) -> None:
     """Ask several documents together, from the passages that a search finds in all of them."""
     with errors_shown(as_json):
+        questions = [one for one in questions or [] if one.strip()]
         if not questions:
             raise ConfigError("There is no question", fix='Type one: ondevice collection DOC DOC --ask "...?".')
-        documents = [one for name in documents or [] for one in files_in(name)]
-        if not documents and not from_library:
+        names = [one for name in documents or [] for one in files_in(name)]
+        if not names and not from_library:
             raise ConfigError("There is no document", fix="Name one or more, or ask the whole --library.")
-        if STREAM in documents:
+        if STREAM in names:
             raise ConfigError("A collection has no place for a stream", fix="Save it to a file, and name that.")
-        config = _config(documents, options, answers)
+        config = _config(names, options, answers)
         with ProgressDisplay(err()) as display:
             engine = load_engine(config, display)
-        texts = [_text(engine, name) for name in documents]
+        texts = _texts(engine, names, documents or [])
         texts_for = _library(engine, texts) if from_library else lambda _: texts
         turns = _together(engine, texts_for, questions, answers.remember)
         if as_json:
@@ -83,6 +84,19 @@ def _config(documents: Sequence[str], options: PotOptions, answers: AnswerOption
         require_local(saved[0].model)
         config = replace(config, model=saved[0].model, dtype=saved[0].dtype, quantization=saved[0].quantization)
     return config
+
+
+def _texts(engine: Engine, names: Sequence[str], given: Sequence[str]) -> list[DocumentTokens]:
+    """The texts of files and saved pots; what cannot be read is left out where it only lay in a folder."""
+    texts: list[DocumentTokens] = []
+    for name in names:
+        try:
+            texts.append(_text(engine, name))
+        except DocumentError as error:
+            if name in given:
+                raise
+            say(f"Left out: {error}", "yellow")
+    return texts
 
 
 def _text(engine: Engine, name: str) -> DocumentTokens:

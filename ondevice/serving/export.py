@@ -12,6 +12,7 @@ from typing import Any
 from ondevice.config import FIELDS, value_of
 from ondevice.serving.exchanges import markdown_of, one_line
 from ondevice.serving.workspace import Workspace
+from ondevice.session.session import Session
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
 
@@ -24,11 +25,15 @@ def as_markdown(workspace: Workspace) -> str:
         f"# Questions about {one_line(document['name'])}",
         "",
         f"- Document: {one_line(document['name'])}, {document['pages']:,} {unit}s, {document['tokens']:,} tokens",
-        f"- Model: {about['model']}",
-        *([f"- Pot: {pot['slots']:,} slots a layer, {pot['bytes']:,} bytes"] if (pot := about["pot"]) else []),
-        f"- Seed: {about['seed']}",
-        f"- Settings other than the defaults: {_changed(workspace)}",
     ]
+    if workspace.session is not None:
+        pot = about["pot"]
+        lines += [
+            f"- Model: {about['model']}",
+            *([f"- Pot: {pot['slots']:,} slots a layer, {pot['bytes']:,} bytes"] if pot else []),
+            f"- Seed: {about['seed']}",
+            f"- Settings other than the defaults: {_changed(workspace.session)}",
+        ]
     for exchange in workspace.exchanges:
         lines += ["", markdown_of(exchange, workspace.heading)]
     return "\n".join([*lines, ""])
@@ -45,25 +50,26 @@ def as_json(workspace: Workspace) -> str:
     return json.dumps({"schema": 1, **_about(workspace), "conversation": exchanges}, indent=1, ensure_ascii=False)
 
 
-def _changed(workspace: Workspace) -> str:
+def _changed(session: Session) -> str:
     """Settings that differ from the defaults, as the command line has them."""
-    assert workspace.session is not None, "a conversation is had over a pot"
-    values = {path: value_of(workspace.session.context.config, path) for path in FIELDS}
+    values = {path: value_of(session.context.config, path) for path in FIELDS}
     changed = [f"`{one.option_name} {values[path]}`" for path, one in FIELDS.items() if values[path] != one.default]
     return ", ".join(changed) or "none"
 
 
 def _about(workspace: Workspace) -> dict[str, Any]:
+    """The subject of a conversation; of a document that waits for another model, without how it was read."""
     session, document = workspace.session, workspace.document
-    assert session is not None, "a conversation is had over a pot"
     assert document is not None
+    about: dict[str, Any] = {"name": document.name, "kind": document.kind, "sha256": document.sha256}
+    about = {"document": about | {"pages": document.num_pages or 0, "tokens": workspace.num_tokens}}
+    if session is None:
+        return about
     context, pot = session.context, None
     if context.has_pot:
         pot = {"slots": context.pot.shape.capacity, "bytes": context.pot.nbytes}
         pot |= {"speculator_bytes": context.speculator_bytes}
-    about = {"name": document.name, "kind": document.kind, "sha256": document.sha256}
-    return {
-        "document": about | {"pages": document.num_pages or 0, "tokens": workspace.num_tokens},
+    return about | {
         "model": context.loaded.name,
         "pot": pot,
         "seed": context.config.seed,

@@ -29,7 +29,7 @@ from ondevice.serving.forecast import ReadingSpeeds, ends_soon
 from ondevice.serving.job_events import JobEvent, Waiting
 from ondevice.serving.keeping import Keeping
 from ondevice.serving.loading import TELL_SECONDS, Loading
-from ondevice.serving.opening import open_upload
+from ondevice.serving.opening import open_upload, take_in
 from ondevice.serving.page_file import PageFile
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.record import record_of, restore_workspace
@@ -83,7 +83,7 @@ class Jobs:
             is_kept = is_open = False
             workspace.locked = None  # where it was this file, it is to be kept on
             try:
-                encode, until = (lambda text: self.engine.loaded.tokenizer.encode(text)), self._until_model(workspace)
+                encode, until = (lambda text: self.engine.loaded.tokenizer.encode(text)), self._until_tokens(workspace)
                 is_open = yield from open_upload(workspace, upload, password, encode, until=until)
             except (PasswordRequired, WrongPassword):
                 is_kept = keeps_file
@@ -96,6 +96,7 @@ class Jobs:
                     upload.discard()
             if is_open:
                 self._estimate(workspace, self.engine.config)
+                self.keeping.keep_text(workspace, self.engine.loaded)
             yield job_events.Opened() if is_open else job_events.Stopped()
 
         return _run(workspace, _at_work(workspace, Phase.OPENING, steps()), Phase.OPENING)
@@ -178,9 +179,13 @@ class Jobs:
 
         def steps() -> Job:
             kept = self.keeping.find(workspace, self.engine.loaded)
-            self._require_room(workspace, kept.pot_bytes, kept.tier_bytes)
-            session = self.keeping.open(self.engine, kept)
-            restore_workspace(workspace, session, kept.record)
+            if kept.is_unread:
+                take_in(workspace, self.keeping.text(kept), self.engine.loaded.tokenizer.encode)
+                self._estimate(workspace, self.engine.config)
+            else:
+                self._require_room(workspace, kept.pot_bytes, kept.tier_bytes)
+                session = self.keeping.open(self.engine, kept)
+                restore_workspace(workspace, session, kept.record)
             workspace.entry_id = kept.entry_id
             workspace.keep_pages(self.keeping.pages(workspace))
             workspace.is_away = False
@@ -224,6 +229,15 @@ class Jobs:
             return (yield from self.loading.wait(workspace.stop))
         finally:
             workspace.waits_for_model = False
+
+    def _until_tokens(self, workspace: Workspace) -> Generator[Waiting, None, bool]:
+        """Wait for the model whose tokens a document has: also while another one takes the place of the first."""
+        if not (yield from self._until_model(workspace)):
+            return False
+        if self.engine.has_model:
+            return True
+        with self.engine.lane.ticket(lambda: True) as ticket:
+            return (yield from _wait_for_turn(ticket, workspace.stop))
 
     def _in_turn(
         self, workspace: Workspace, activity: Phase, steps: Job, is_short: Callable[[], bool] = lambda: False

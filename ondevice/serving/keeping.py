@@ -21,6 +21,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from ondevice.documents.types import Document, Page
 from ondevice.errors import DamagedPot, NotResumable, OndeviceError, PotError, PotMismatch
 from ondevice.files import PRIVATE, data_dir, replacing
 from ondevice.library.library import fingerprints_of
@@ -54,6 +55,7 @@ class Kept:
         pot_bytes, tier_bytes: memory once it is open.
         entry_id: where in the library it has been saved; "" where it has not.
         members: of a collection, the ids of its documents: of that, conversations are kept alone.
+        is_unread: nothing of it was read: its text is kept in place of a pot.
         kept: when, ISO 8601, UTC.
         record: the conversations, and the numbers of the reading.
     """
@@ -68,8 +70,16 @@ class Kept:
     tier_bytes: int
     entry_id: str = ""
     members: tuple[str, ...] = ()
+    is_unread: bool = False
     kept: str = ""
     record: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text(Document):
+    """A document as a file has it."""
+
+    pages: tuple[Page, ...] = ()
 
 
 @dataclass(slots=True)
@@ -115,6 +125,17 @@ class Keeping:
 
     # -- writing -------------------------------------------------------------------------------------
 
+    def keep_text(self, workspace: Workspace, loaded: LoadedModel) -> None:
+        """Keep a document that was opened, until it is read; if that cannot be, its reading says so."""
+        document = workspace.document
+        if self.is_on and workspace.owner and document is not None:
+            with suppress(OSError, PotError), self._alone():
+                with replacing(self._checkpoints.named(workspace.id)) as temporary:
+                    temporary.write_text(json.dumps(asdict(document)), encoding="utf-8")
+                self._write_record(workspace, loaded, is_unread=True)
+                self._going[workspace.id] = _Going(Pace(), is_written=True)
+                self._copy_pages(workspace)
+
     def begin(self, workspace: Workspace) -> None:
         """A reading begins in this workspace; what was kept of it stays until the new one is written."""
         if self.is_on and workspace.owner:
@@ -134,7 +155,7 @@ class Keeping:
         try:
             with self._alone(workspace.id if going.is_written else ""):
                 going.is_resumable = self._write(workspace, session)
-                self._write_record(workspace, session, is_resumable=going.is_resumable)
+                self._write_record(workspace, session.context.loaded, is_resumable=going.is_resumable)
                 self._copy_pages(workspace)
         except NotResumable:  # it is, at its end
             return ""
@@ -159,7 +180,8 @@ class Keeping:
         has_no_pot = workspace.is_collection and bool(workspace.owner) and self.is_on
         if session is not None and (has_no_pot or self.has(workspace)):
             with suppress(OSError, PotError), self._alone("" if has_no_pot else workspace.id):
-                self._write_record(workspace, session, is_resumable=going is not None and going.is_resumable)
+                is_resumable = going is not None and going.is_resumable
+                self._write_record(workspace, session.context.loaded, is_resumable=is_resumable)
 
     def forget(self, workspace: Workspace) -> None:
         """Delete what is kept of a workspace."""
@@ -210,8 +232,9 @@ class Keeping:
             with replacing(copy) as temporary:
                 shutil.copyfile(file.path, temporary)
 
-    def _write_record(self, workspace: Workspace, session: Session, *, is_resumable: bool) -> None:
-        loaded = session.context.loaded
+    def _write_record(
+        self, workspace: Workspace, loaded: LoadedModel, *, is_resumable: bool = False, is_unread: bool = False
+    ) -> None:
         kept = Kept(
             id=workspace.id,
             owner=workspace.owner,
@@ -223,6 +246,7 @@ class Keeping:
             tier_bytes=workspace.tier_bytes,
             entry_id=workspace.entry_id,
             members=workspace.member_ids,
+            is_unread=is_unread,
             kept=datetime.now(UTC).isoformat(timespec="microseconds"),
             record=record_of(workspace),
         )
@@ -242,12 +266,19 @@ class Keeping:
     def away(self, visitor_id: object) -> list[Workspace]:
         """Workspaces for what is kept of this visitor and waits to be taken up, the oldest first."""
         return [
-            Workspace(kept.id, kept.owner, is_away=True, is_collection=bool(kept.members), opening_name=kept.name)
+            Workspace(
+                kept.id,
+                kept.owner,
+                is_away=True,
+                is_collection=bool(kept.members),
+                opening_name=kept.name,
+                entry_id=kept.entry_id,
+            )
             for kept in self.of(visitor_id)
         ]
 
     def find(self, workspace: Workspace, loaded: LoadedModel) -> Kept:
-        """The kept record of a workspace, for the model that is loaded; that of a collection for any.
+        """The kept record of a workspace, for the model that is loaded; of what holds no pot, for any.
 
         Raises:
             PotMismatch: it was read with another model.
@@ -257,7 +288,7 @@ class Keeping:
         if kept is None or not self._has_pot(kept):
             what = "What was kept of it is gone, or cannot be read"
             raise PotError(what, where=workspace.name, fix="Open the document again.")
-        if not kept.members and kept.fingerprint != " ".join(fingerprints_of(loaded)):
+        if not (kept.members or kept.is_unread) and kept.fingerprint != " ".join(fingerprints_of(loaded)):
             what = f"It was read with {kept.model}, and {loaded.name} is loaded"
             fix = "Start the app with that model, or open the document again."
             raise PotMismatch(what, where=kept.name, fix=fix)
@@ -275,6 +306,17 @@ class Keeping:
             raise
         self._going[kept.id] = _Going(Pace(), is_written=True, is_resumable=kept.is_resumable)
         return session
+
+    def text(self, kept: Kept) -> Document:
+        """The document as it was kept unread; raises PotError where it is damaged, or cannot be read."""
+        try:
+            document = parse(_Text, loads(self._checkpoints.named(kept.id).read_bytes(), _MAX_VALUES))
+        except (OSError, SchemaError) as error:
+            if isinstance(error, SchemaError):
+                self._remove(kept.id)
+            raise DamagedPot(str(error), where=kept.name) from error
+        self._going[kept.id] = _Going(Pace(), is_written=True)
+        return document
 
     def pages(self, workspace: Workspace) -> PageFile | None:
         """The copy of a workspace's file; None where there is none."""

@@ -43,9 +43,14 @@ def open_upload(
                 return False
     if not (yield from until):
         return False
+    take_in(workspace, document, encode)
+    return True
+
+
+def take_in(workspace: Workspace, document: Document, encode: Encode) -> None:
+    """Put a document into the workspace, its tokens counted; raises DocumentError where there is no text in it."""
     # The true number of tokens, and the map, before any reading is begun; the engine reads these tokens.
     tokens = DocumentTokens(document, encode)
     tokens.ensure(sys.maxsize)
     tokens.require_text()
     workspace.accept(tokens)
-    return True

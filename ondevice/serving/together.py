@@ -59,6 +59,8 @@ def gather(jobs: Jobs, visitor: Visitor, chosen: Sequence[str] | None = None) ->
     """
     if any(one.is_away for one in visitor.collections):
         raise PotError("They are being opened", fix="Wait until they are there.")
+    if chosen is None and (busy := [one for one in visitor.collections if not one.idle.is_set()]):
+        return busy[0]  # what was opened since joins them once it is answered
     there = {one.id: one for one in members(jobs, visitor)}
     opened = [one.id for one in there.values() if isinstance(one, Workspace)]
     before = [one for one in visitor.together if one in there]

@@ -5,6 +5,7 @@ Gradio would serve an upload to anyone who knows its path; here it lies in a fol
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import time
@@ -22,7 +23,7 @@ from ondevice.documents import Limits
 from ondevice.errors import DocumentError
 from ondevice.regular_file import FREE_BYTES_LEFT, copy_file, require_space
 
-_NAME_LENGTH = 150
+_NAME_BYTES = 150
 _MOST_WAITING_BYTES, _WAITING_SECONDS = 2_000_000_000, 900.0  # of files that were sent and not opened yet
 _FULL = "The disk is nearly full."
 
@@ -86,8 +87,9 @@ def _size(path: Path) -> int:
     return 0
 
 
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+def _files(top: Path) -> list[Path]:
+    """All files below; a folder may be taken meanwhile."""
+    return [Path(folder, name) for folder, _, names in os.walk(top) for name in names]
 
 
 class Uploads:
@@ -141,7 +143,8 @@ class Uploads:
         Raises:
             DocumentError: as `copy_file`.
         """
-        safe = "".join(c for c in name.replace("\\", "/").rpartition("/")[2] if c.isprintable())[-_NAME_LENGTH:]
+        safe = "".join(c for c in name.replace("\\", "/").rpartition("/")[2] if c.isprintable())
+        safe = safe.encode()[-_NAME_BYTES:].decode(errors="ignore")
         safe = safe if safe.strip(". ") else "document"
         upload = Upload(self._folder / secrets.token_hex(16) / safe)
         upload.path.parent.mkdir(mode=0o700)

@@ -60,7 +60,8 @@ def _joined(engine: Engine, texts: Sequence[DocumentTokens]) -> tuple[DocumentTo
     joined = {name: np.concatenate([state[name] for state in states]) for name in states[0]}
     joined["page_numbers"] = np.arange(1, len(pages) + 1, dtype=np.int32)
     joined["num_tokens"] = np.array([first_token])
-    document = Document(f"{len(texts)} documents", "collection", "page", (), num_pages=len(pages))
+    name = "1 document" if len(texts) == 1 else f"{len(texts)} documents"
+    document = Document(name, "collection", "page", (), num_pages=len(pages))
     encode, vocab_size = engine.loaded.tokenizer.encode, engine.decoder.parts.vocab_size
     return DocumentTokens.restore(document, encode, joined, notes, vocab_size), pages
 

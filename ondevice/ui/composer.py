@@ -18,6 +18,7 @@ _QUESTIONS = (
     "Which dates does it name, and what happened then?",
     "Who is mentioned, and what do they do?",
 )
+_OF_ALL = ("What are these documents about?", "Which dates do they name, and what happened then?", _QUESTIONS[2])
 _COMPARE, _SAME_NAME = "What changed?", 0.7  # of two documents whose names have so much in common
 _SUGGESTED, _FEWEST_CHARS, _MOST_CHARS = 2, 200, 60  # sections; of a section's text, and of its title
 _ONE_WAITS = "Your question waits; you can write the next one"
@@ -43,7 +44,8 @@ def examples(workspace: Workspace | None = None) -> list[dict[str, str]]:
     names = [name for name, *_ in tokens.members()] if tokens is not None and tokens.places else []
     alike = SequenceMatcher(None, names[0], names[1]).ratio() if len(names) == 2 else 0.0
     compare = [_COMPARE] if alike >= _SAME_NAME else []
-    return [{"text": text} for text in (*compare, _QUESTIONS[0], *(asked or _QUESTIONS[1:]))]
+    first, *others = _OF_ALL if len(names) > 1 else _QUESTIONS
+    return [{"text": text} for text in (*compare, first, *(asked or others))]
 
 
 def waits_for(workspace: Workspace, asked: Asked) -> str:

@@ -290,11 +290,15 @@ def test_documents_are_there_again_after_a_restart(tmp_path: Path, monkeypatch: 
         opened = client.open(path)
         list(client.read(opened["id"]))
         answer = client.answer(opened["id"], "When?")
-        client.open(path)  # and is never read: there is nothing to keep
+        unread = client.open(path)
     with variables_kept(), serving(ENGINE, port=0, library=Library(tmp_path / "library")) as address:
         client = Client(address)
-        assert [(one["id"], one["phase"]) for one in client.documents()] == [(opened["id"], "kept")]
+        assert [(one["id"], one["phase"]) for one in client.documents()] == [
+            (one["id"], "kept") for one in (opened, unread)
+        ]
         assert client.answer(opened["id"], "When?") == answer
+        assert client.headings(unread["id"])["count"] == 0
+        client.close(unread["id"])
         [card] = client.documents()
         assert (card["phase"], card["name"], card["num_read"]) == ("read", "lamp.txt", len(TEXT))
         client.close(opened["id"])
@@ -424,6 +428,8 @@ def test_a_file_name_is_never_a_path(client: Client, url: str) -> None:
         response = HTTP.post(f"{url}/v1/documents", headers=OURS, files={"file": (name, b"Some text.")})
         assert response.status_code == 201
         assert response.json()["name"] == "x.txt"
+    response = HTTP.post(f"{url}/v1/documents", headers=OURS, files={"file": ("灯" * 100 + ".txt", b"Some text.")})
+    assert response.json()["name"].endswith("灯.txt"), "no file name has as many bytes"
 
 
 def test_other_pages_get_nothing(client: Client, lamp: str, url: str) -> None:

@@ -11,11 +11,12 @@ import httpx
 import openai
 import pytest
 
-from ondevice.api.chat import _reason, asked_of
+from ondevice.api.chat import Completion, _reason, asked_of
 from ondevice.config import GenerationConfig
 from ondevice.decode.prompt import Turn
 from ondevice.errors import ConfigError
 from ondevice.library.library import Library
+from ondevice.serving.job_events import Stopped
 from ondevice.ui.launch import serving
 from ondevice_bench.client import Client
 from tests.builders.screens import TEXT, tiny_engine, variables_kept
@@ -77,12 +78,20 @@ def test_a_stream_comes_to_the_same(url: str, document: str) -> None:
     assert len({chunk.id for chunk in chunks}) == 1
 
 
-def test_what_was_saved_is_opened_when_it_is_asked_for(url: str, document: str) -> None:
+def test_what_was_saved_is_opened_when_it_is_asked_for(url: str, document: str, tmp_path: Path) -> None:
     client, ours = openai_at(url), Client(url)
     entry = ours.save(document)["id"]
     assert entry in [one.id for one in client.models.list()]
     answers = [client.chat.completions.create(model=entry, messages=ASKED).choices[0].message.content for _ in "ab"]
     assert answers[0] == answers[1] == ours.answer(document, "When was the lamp lit?")
+    assert len(ours.documents()) == 1, "it is open already"
+    (tmp_path / "boat.txt").write_text(TEXT)
+    boat = ours.open(tmp_path / "boat.txt")["id"]
+    list(ours.read(boat))
+    entry = ours.save(boat)["id"]
+    ours.close(boat)
+    for _ in "ab":
+        client.chat.completions.create(model=entry, messages=ASKED)
     assert len(ours.documents()) == 2, "it is opened once"
 
 
@@ -148,3 +157,7 @@ def test_what_came_before_is_the_conversation() -> None:
 )
 def test_an_answer_that_was_cut_is_not_said_to_be_whole(reason: str, said: str) -> None:
     assert _reason(SimpleNamespace(stop_reason=reason)) == said  # type: ignore[arg-type]
+
+
+def test_a_stream_that_is_stopped_in_line_says_so() -> None:
+    assert b"The question was not answered" in Completion("0", 1).events(Stopped())

@@ -305,6 +305,7 @@ def test_saving_alone_needs_no_question(checkpoint: Path, text: Path, tmp_path: 
     [
         (["ask", "nowhere.txt", "When?"], "document", "nowhere.txt"),
         (["ask", "nowhere.txt"], "config", "There is no question"),
+        (["ask", "nowhere.txt", " "], "config", "There is no question"),
         (["ask", "a.txt", "When?", "--capacity", "99", "--keep", "98"], "config", "--keep 98"),
         (["ask", "-", "When?", "--password-stdin"], "config", "needs a file"),
         (["ask", "nowhere.pot", "When?"], "pot", "There is no such file"),

@@ -59,3 +59,14 @@ def test_what_cannot_be_asked_is_said(checkpoint: Path, arguments: list[str], wo
     result = run("collection", *arguments, "--model", checkpoint)
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+def test_what_cannot_be_read_is_left_out_of_a_folder_and_refused_by_name(checkpoint: Path, files: list[Path]) -> None:
+    empty = files[0].with_name("empty.txt")
+    empty.write_text("")
+    asked = ["--ask", "Boat, noon?", "--model", checkpoint, *ANSWERS]
+    found = run("collection", files[0].parent, *asked)
+    assert found.exit_code == 0, found.output
+    assert "Left out: " in found.stderr
+    assert "empty.txt" in found.stderr
+    assert run("collection", empty, files[1], *asked).exit_code == 2

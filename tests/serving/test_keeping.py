@@ -25,6 +25,7 @@ from ondevice.serving.jobs import Jobs
 from ondevice.serving.keeping import Keeping
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.registry import Registry
+from ondevice.serving.together import gather, take_up
 from ondevice.serving.uploads import Uploads
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Workspace
@@ -156,6 +157,29 @@ def test_a_reading_goes_on_after_a_restart_and_answers_as_if_there_had_been_none
     assert replay_of(workspace) == selections
     workspace.exchanges.clear()
     assert app.ask(workspace) == expected
+
+
+def test_what_was_not_read_yet_comes_back_with_what_was_asked_together(tmp_path: Path) -> None:
+    app = App(tmp_path)
+    visitor = app.visitor()
+    for name in ("lamp.txt", "boat.txt"):
+        app.opened(visitor, TEXT, name)
+    answer = app.ask(gather(app.jobs, visitor))
+    app, visitor = again(app, visitor, Engine(tiny_loaded("qwen2"), CONFIG))
+    first, second, collection = visitor.workspaces
+    assert [app.restore_workspace(one) for one in (first, second)] == [Opened(), Opened()]
+    assert [(one.name, one.phase) for one in (first, second)] == [("lamp.txt", Phase.READY), ("boat.txt", Phase.READY)]
+    take_up(app.jobs, visitor, collection)
+    assert [exchange.text for exchange in collection.exchanges] == [answer]
+    app.read(first)
+    (text,) = app.keeping.folder.glob(f"{second.id}.reading")
+    text.write_text(text.read_text()[1:])
+    app, visitor = again(app, visitor, Engine(tiny_loaded("qwen2"), CONFIG))
+    one, other = sorted(visitor.documents, key=lambda one: one.id != first.id)
+    assert app.restore_workspace(one) == Opened()
+    assert one.phase is Phase.READ
+    assert isinstance(app.restore_workspace(other), Failed)
+    assert not list(app.keeping.folder.glob(f"{second.id}*")), "what is damaged is not tried again"
 
 
 def test_a_kill_in_the_middle_of_reading_loses_what_came_after_the_last_time(
@@ -374,7 +398,8 @@ def test_a_full_disk_is_said_once_and_reading_goes_on(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr("ondevice.session.checkpoints.save_reading", full)
     app = App(tmp_path)
-    workspace = app.opened(app.visitor())
+    visitor = app.visitor()
+    workspace = app.opened(visitor)
     said = [event.text for event in app.read(workspace) if isinstance(event, NotKept)]
     assert said == ["This document is not kept for a restart: The pot cannot be saved: No space left on device."]
     assert said[0] in status(workspace)["text"]
@@ -382,7 +407,7 @@ def test_a_full_disk_is_said_once_and_reading_goes_on(tmp_path: Path, monkeypatc
     assert workspace.phase is Phase.READ
     assert not workspace.problem
     assert app.ask(workspace)
-    assert app.files() == []
+    assert [kept.is_unread for kept in app.keeping.of(visitor.id)] == [True], "its text was kept before"
 
 
 def test_a_document_that_was_closed_while_it_is_written_is_not_left_behind(
@@ -408,7 +433,7 @@ def test_a_reading_with_a_small_model_is_kept_at_its_end(tmp_path: Path) -> None
     visitor = app.visitor()
     workspace = app.opened(visitor)
     app.read(workspace, 1, config)
-    assert app.files() == []
+    assert [kept.is_unread for kept in app.keeping.of(visitor.id)] == [True]
     app.resume(workspace)
     answer = app.ask(workspace)
     app, visitor = again(app, visitor)
@@ -427,6 +452,7 @@ def test_saved_documents_know_their_entry_again(tmp_path: Path) -> None:
     saved = list(app.jobs.save(workspace))[-1]
     assert isinstance(saved, Saved)
     app, visitor = again(app, visitor)
+    assert visitor.current.entry_id == saved.entry.id, "also before it is opened"
     app.restore_workspace(visitor.current)
     assert visitor.current.entry_id == saved.entry.id
 

@@ -19,13 +19,16 @@ from ondevice.library.library import Library
 from ondevice.model.loading import catalogue
 from ondevice.model.loading.load import LoadedModel
 from ondevice.serving import models as module
+from ondevice.serving.export import as_json, as_markdown
 from ondevice.serving.forecast import ReadingSpeeds
+from ondevice.serving.job_events import Opened, Waiting
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.models import Models
 from ondevice.serving.page_file import PageFile
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.registry import Registry
 from ondevice.serving.together import gather
+from ondevice.serving.uploads import Upload
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase
 from ondevice.session.engine import Engine
@@ -145,10 +148,33 @@ def test_another_model_reads_the_open_documents_anew(house: House) -> None:
     assert (house.workspace.phase, house.workspace.session) == (Phase.READY, None)
     (exchange,) = house.workspace.exchanges
     assert (exchange.text, exchange.ids) == (asked.text, ()), "it stays, and does not go on in another model's tokens"
+    for file in (as_markdown(house.workspace), as_json(house.workspace)):
+        assert "When?" in file, "it can be saved before it is read again"
     assert house.workspace.idle.is_set()
     assert house.workspace.page_file is pages
     house.read_and_ask()
     assert house.models.current is catalogue.CATALOGUE["qwen3-0.6b"]
+
+
+def test_what_is_opened_while_another_model_is_loaded_waits_for_it(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, jobs = tmp_path / "upload" / "boat.txt", []
+    file.parent.mkdir()
+    file.write_text("A boat went out.")
+    load = house._load
+
+    def opening(name: str, **options: Any) -> LoadedModel:
+        workspace = house.visitor.new("boat.txt")
+        assert workspace.claim()
+        jobs.append(house.jobs.open(workspace, Upload(file)))
+        assert any(isinstance(event, Waiting) for event in jobs[0])
+        assert workspace.tokens is None
+        return load(name, **options)
+
+    monkeypatch.setattr("ondevice.session.engine.load_model", opening)
+    house.use("qwen3-0.6b")
+    assert list(jobs[0])[-1] == Opened()
 
 
 def test_what_was_asked_of_several_stays_with_another_model(house: House) -> None:

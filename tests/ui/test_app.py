@@ -113,6 +113,18 @@ def test_uploads_that_nobody_opens_have_a_quota_and_go(url: str, monkeypatch: py
     Path(path).unlink()
 
 
+def test_a_folder_that_is_taken_meanwhile_ends_no_look_at_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "old.txt").touch()
+    os.utime(tmp_path / "old.txt", (0, 0))
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: scandir(tmp_path / "no" if Path(path).name == "gone" else path))
+    drop_waiting(tmp_path)
+    assert not (tmp_path / "old.txt").exists()
+
+
 def stored_files() -> list[Path]:
     return [path for path in Path(os.environ["GRADIO_TEMP_DIR"]).rglob("*") if path.is_file()]
 

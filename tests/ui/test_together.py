@@ -48,6 +48,7 @@ def test_they_are_one_of_the_documents_and_asked_in_the_same_chat(desk: Desk) ->
     assert label.startswith("2 documents together")
     screen = desk.actions.look_at(desk.id, TOGETHER)
     assert screen["documents"]["value"] == TOGETHER
+    assert screen["chat"]["examples"][0] == {"text": "What are these documents about?"}
     assert screen["members"]["visible"]
     assert [text for text, _ in choices(screen, "members")] == ["lamp.txt", "boat.txt"]
     assert screen["members"]["value"] == [one.id for one in desk.visitor.documents]
@@ -95,7 +96,7 @@ def test_ticks_choose_and_what_joins_leaves_the_conversation(desk: Desk) -> None
     desk.actions.choose_members(desk.id, [second])
     screen_after(desk.actions.ask(desk.id, "When?", desk.form))
     workspace = desk.visitor.current
-    assert workspace.num_tokens == len(BOAT)
+    assert (workspace.name, workspace.num_tokens) == ("1 document", len(BOAT))
     desk.actions.choose_members(desk.id, [first, second])
     assert desk.visitor.together == [second, first], "the text of the first one stays where it is"
     assert len(workspace.exchanges) == 1
@@ -148,3 +149,15 @@ def test_it_is_closed_as_any_document_and_refused_while_it_answers(desk: Desk) -
     desk.actions.forget(desk.id)
     assert not desk.visitor.collections
     assert len(desk.visitor.documents) == 2
+
+
+def test_while_it_answers_there_is_a_way_back_to_it_and_what_is_opened_joins_later(desk: Desk) -> None:
+    workspace = gather(desk.jobs, desk.visitor)
+    assert workspace.claim()
+    desk.visitor.new("rain.txt").accept(document("rain.txt", "Rain fell. " * 20))
+    desk.actions.look_at(desk.id, TOGETHER)
+    assert desk.visitor.current is workspace
+    assert len(desk.visitor.together) == 2
+    workspace.release()
+    desk.actions.look_at(desk.id, TOGETHER)
+    assert len(desk.visitor.together) == 3
