@@ -114,7 +114,10 @@ def test_sheets_are_pages_of_what_the_cells_show(tmp_path) -> None:
         ("[h]:mm", "1.75", "42:00"), ("hh:mm:ss;@", "0.75", "18:00:00"), ("mm:ss.0", "0.01", "14:24"),
         ("[mm]:ss", "0.05", "72:00"), ("[ss]", "0.05", "4320"), ("0", "2.5", "3"), ("0.00", "1.005", "1.01"),
         ("0.00_);(0.00)", "-0.125", "(0.13)"), ('"No. "\\A00', "7", "No. A07"), ("0.0,", "1250", "1.3"),
-        ("0", "x", "x"), ('0;-0;"none"', "0", "none"), ("h:mm", "-1", "-1"), ("$#,##0.00", "9.995", "$10.00"),
+        ("[<=9999999]###-####;(###) ###-####", "5551234", "555-1234"), ("000\\.0", "1234", "123.4"),
+        ("[<=9999999]###-####;(###) ###-####", "2065551234", "(206) 555-1234"), ("# ##0.##", "1234567.5", "1234 567.5"),
+        ('[>=1000]0.0,"K";0', "-2", "-2"), ("0", "x", "x"), ('0;-0;"none"', "0", "none"), ("h:mm", "-1", "-1"),
+        ("$#,##0.00", "9.995", "$10.00"),
     ],
 )  # fmt: skip
 def test_numbers_of_sheets_are_told_as_excel_shows_them(code: str, value: str, text: str) -> None:
@@ -122,8 +125,8 @@ def test_numbers_of_sheets_are_told_as_excel_shows_them(code: str, value: str, t
     assert shown(code, value) == text
 
 
-@pytest.mark.parametrize("code", ["General", "", "@", "yyyy-mm-dd", "d/m/yyyy h:mm", "0.00E+00", "[<1]0.00;0", "mmmm"])
-def test_dates_powers_and_conditions_are_left_to_the_library(code: str) -> None:
+@pytest.mark.parametrize("code", ["General", "", "@", "yyyy-mm-dd", "d/m/yyyy h:mm", "0.00E+00", "mmmm"])
+def test_dates_and_powers_are_left_to_the_library(code: str) -> None:
     assert not is_time(code)
     assert not is_number(code)
 
@@ -131,9 +134,23 @@ def test_dates_powers_and_conditions_are_left_to_the_library(code: str) -> None:
 def test_sheets_hold_times_codes_and_rounded_numbers(tmp_path) -> None:
     row = '<row r="1"><c r="A1" s="1"><v>1.75</v></c><c r="B1" s="2"/><c r="C1" s="2"><f>A1</f><v>7</v></c>'
     row += '<c r="D1"><v>23.799999999999997</v></c><c r="E1" s="3"><v>2.5</v></c><c r="F1" s="3"><v>2</v></c></row>'
+    row += '<row r="2"><c r="A2" s="4"><v>5551234</v></c><c r="B2"><f>A1+1</f><v></v></c></row>'
     sheets = {"S": f"<sheetData>{row}</sheetData>"}
-    text = text_of(make_xlsx(tmp_path / "a.xlsx", sheets, ("[h]:mm", "000", "0&quot;&lt;&quot;")))
-    assert text == "### S\n\n42:00 |  | 007 | 23.8 | 3< | 2<\n\n"
+    text = text_of(make_xlsx(tmp_path / "a.xlsx", sheets, ("[h]:mm", "000", "0&quot;&lt;&quot;", "###-####")))
+    assert text == "### S\n\n42:00 |  | 007 | 23.8 | 3< | 2<\n555-1234 | =A1+1\n\n"
+
+
+def test_cells_of_sheets_keep_words_whole_and_powers_raised(tmp_path) -> None:
+    def runs(*texts: str) -> str:
+        said = (
+            ("<b/>", text) if at % 2 == 0 else ('<vertAlign val="superscript"/>', text) for at, text in enumerate(texts)
+        )
+        return "".join(f"<r><rPr>{how}</rPr><t>{text}</t></r>" for how, text in said)
+
+    cells = f"<c r='A1' t='inlineStr'><is>{runs('10', '6')}</is></c><c r='B1' t='inlineStr'><is><r><t>wo</t></r>"
+    cells += f"{runs('rd')}</is></c><c r='C1' t='inlineStr'><is><t>a_x000D_b</t></is></c>"
+    path = make_xlsx(tmp_path / "a.xlsx", {"S": f"<sheetData><row r='1'>{cells}</row></sheetData>"})
+    assert text_of(path) == "### S\n\n10^6 | word | a b\n\n"
 
 
 def test_a_long_sheet_says_its_columns_again_and_a_far_cell_costs_nothing(tmp_path) -> None:
