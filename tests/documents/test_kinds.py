@@ -26,6 +26,7 @@ from tests.builders.documents import (
     make_xlsx,
     make_zip,
     plain,
+    relations,
     sheet_rows,
     show,
     slide_text,
@@ -83,6 +84,28 @@ def test_slides_keep_fractions_and_say_which_pictures_are_not_read(tmp_path) -> 
     first, second = read(make_pptx(tmp_path / "a.pptx", shape, picture)).pages
     assert first.text == "r=12/34\n"
     assert (second.text, second.problem) == ("", "slide 2 is read without 1 picture without a description")
+
+
+def test_charts_of_slides_say_where_a_value_is_missing_and_which_group_is_meant(tmp_path) -> None:
+    def points(kind: str, *held: tuple[int, str]) -> str:
+        inside = "".join(f'<c:pt idx="{at}"><c:v>{text}</c:v></c:pt>' for at, text in held)
+        return f"<c:{kind}>{inside}</c:{kind}>"
+
+    levels = points("lvl", (0, "H1"), (1, "H2"), (2, "H1")) + points("lvl", (0, "2023"), (2, "2024"))
+    values = f"<c:numRef>{points('numCache', (0, '7'), (2, '9'))}</c:numRef>"
+    series = f"<c:cat><c:multiLvlStrRef><c:multiLvlStrCache>{levels}</c:multiLvlStrCache></c:multiLvlStrRef></c:cat>"
+    series = f"<c:plotArea><c:barChart><c:ser>{series}<c:val>{values}</c:val></c:ser></c:barChart></c:plotArea>"
+    space = "http://schemas.openxmlformats.org/drawingml/2006/chart"
+    frame = (
+        f"<a:graphic><a:graphicData uri='{space}'><c:chart xmlns:c='{space}' r:id='r1'/></a:graphicData></a:graphic>"
+    )
+    path = make_pptx(tmp_path / "a.pptx", f"<p:graphicFrame>{frame}</p:graphicFrame>")
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr(
+            "ppt/charts/chart1.xml", f"<c:chartSpace xmlns:c='{space}'><c:chart>{series}</c:chart></c:chartSpace>"
+        )
+        file.writestr("ppt/slides/_rels/slide1.xml.rels", relations(("chart", "../charts/chart1.xml")))
+    assert text_of(path) == "Categories: 2023 H1, 2023 H2, 2024 H1\nSeries 1: 7, -, 9\n"
 
 
 # workbooks

@@ -7,6 +7,7 @@ these cells as their text.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from decimal import ROUND_HALF_UP, Decimal
 from operator import eq, ge, gt, le, lt, ne
@@ -30,8 +31,8 @@ _UNKNOWN = re.compile(r"<((?:\w+:)?)v(?:></\1v|\s*/)>")  # the value of a formul
 _DAY = 86_400  # seconds
 
 
-def as_shown(archive: Archive) -> bytes:
-    """The workbook, with the numbers in such formats as text."""
+def as_shown(archive: Archive) -> Callable[[str, bytes], bytes]:
+    """Makes parts of the workbook, given by name and bytes, hold the numbers in such formats as text."""
     codes = {str(at): code for at, code in enumerate(_codes(archive)) if is_time(code) or is_number(code)}
     odd = {at for at, code in codes.items() if is_time(code) or _is_odd(code)}
 
@@ -55,7 +56,7 @@ def as_shown(archive: Archive) -> bytes:
                 part = _CELL.sub(as_text, part.decode("utf-8-sig")).encode()
         return part
 
-    return archive.rewritten(changed)
+    return changed
 
 
 def shown(code: str, written: str) -> str:
@@ -90,6 +91,12 @@ def is_time(code: str) -> bool:
     """True for a time without a date."""
     letters = set(_bare(code).replace("general", ""))
     return bool(letters & set("hs[")) and not letters & set("yde@0#?") - ({"0"} if "s" in letters else set())
+
+
+def is_date(code: str) -> bool:
+    """True for a date, with a time or without one."""
+    letters = set(_bare(code))
+    return bool(letters & set("yd")) or ("m" in letters and not is_time(code))
 
 
 def is_number(code: str) -> bool:

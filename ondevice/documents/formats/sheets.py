@@ -11,6 +11,7 @@ from typing import Literal
 from office_oxide import Document
 
 from ondevice.documents.formats.archive import Archive
+from ondevice.documents.formats.charts import with_shown_points
 from ondevice.documents.formats.html import html_blocks
 from ondevice.documents.formats.layout import Cell, Held, spread
 from ondevice.documents.formats.normalize import normalize
@@ -33,7 +34,10 @@ def open_sheets(request: Request) -> Reader:
     if data.startswith(b"PK"):
         with Archive(BytesIO(data), request.name) as archive:
             book = archive.read_xml("xl/workbook.xml")
-            data = as_shown(archive)
+            numbers = as_shown(archive)
+            data = archive.rewritten(
+                lambda name, part: with_shown_points(part) if name.startswith("xl/charts/") else numbers(name, part)
+            )
         kind, hidden = "xlsx", {one.get("name", "") for one in book.iter() if one.get("state", "visible") != "visible"}
     sheets = _SHEET.split(Document.from_bytes(data, kind).to_html())
     return Reader("xlsx", "sheet", _pages(sheets, request.first, hidden), len(sheets))
