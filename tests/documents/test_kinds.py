@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import zipfile
 from email.message import EmailMessage
@@ -260,6 +261,27 @@ def test_opendocument_says_what_is_deleted_raised_and_hidden(tmp_path) -> None:
     assert document.pages[0].problem == "section 1 is read without 1 deletion that the file still holds as a change"
 
 
+def test_opendocument_objects_remarks_headers_and_pictures(tmp_path) -> None:
+    chart = "<table:table><table:table-row>{}</table:table-row></table:table>"
+    cells = "".join(f"<table:table-cell><text:p>{text}</text:p></table:table-cell>" for text in ("Visby", "7"))
+    objects = "".join(f'<draw:frame><draw:object h:href="./O{at}"/><draw:image/></draw:frame>' for at in (1, 2, 3))
+    path = make_odt(
+        tmp_path / "a.odt",
+        f'<text:p xmlns:h="h">Fee {objects}<office:annotation><x>Ada</x><text:p>check</text:p></office:annotation>'
+        "<draw:frame><draw:image/></draw:frame></text:p>",
+    )
+    names = " ".join(re.findall(r'xmlns:(?!h=)\w+="[^"]*"', zipfile.ZipFile(path).read("content.xml").decode()))
+    head = "<style:header-left><text:p>Left</text:p></style:header-left>"
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("O1/content.xml", "<m:math xmlns:m='m'><m:mfrac><m:mn>1</m:mn><m:mn>2</m:mn></m:mfrac></m:math>")
+        file.writestr("O2/content.xml", f"<office:chart {names}>{chart.format(cells)}</office:chart>")
+        file.writestr("O3/content.xml", "<damaged>")
+        file.writestr("styles.xml", f"<office:styles {names}>{head}</office:styles>")
+    document = read(path)
+    assert text_of(path) == "Left\n\nFee 1/2Visby | 7[object: damaged][comment: Ada check]\n\n"
+    assert document.pages[0].problem == "section 1 is read without 1 picture without a description"
+
+
 def test_opendocument_rows_in_groups_of_groups(tmp_path) -> None:
     row = "<table:table-row><table:table-cell><text:p>{}</text:p></table:table-cell>{}</table:table-row>"
     group = "<table:table-row-group>{}</table:table-row-group>"
@@ -295,6 +317,15 @@ def test_rich_text_keeps_what_its_formats_say(tmp_path) -> None:
         assert wanted in text
     assert "secret" not in text
     assert document.pages[0].problem == "part 1 is read without 1 passage of hidden or deleted text"
+
+
+def test_rich_text_keeps_powers_emoji_remarks_and_text_boxes(tmp_path) -> None:
+    path = tmp_path / "a.rtf"
+    path.write_bytes(
+        rb"{\rtf1 10\super 6\nosupersub  {\up6\fs16 7} \u-10179?\u-8704? {\*\annotation\pard Why?}"
+        rb"{\shp{\*\shpinst\shpleft0{\sp{\sn name}{\sv value}}{\shptxt \pard In a box\par}}}}"
+    )
+    assert text_of(path).split() == ["10", "^6", "^7", "\U0001f600", "[note:Why?]", "In", "a", "box"]
 
 
 def test_rich_text_of_wordpad_keeps_the_numbers_of_its_lists(tmp_path) -> None:
@@ -351,6 +382,18 @@ def test_a_head_that_is_nested_too_deeply_costs_its_mail_alone(tmp_path: Path) -
     assert (first.text.strip(), lost.problem, last.text.strip()) == (
         "The first.", "mail 2 is nested too deeply [RecursionError]", "The last.",
     )  # fmt: skip
+
+
+def test_reports_of_mail_servers_are_read_and_pictures_beside_the_text_named(tmp_path) -> None:
+    report = b"Content-Type: message/delivery-status\n\nReporting-MTA: dns; mx\n\nStatus: 5.1.1\n"
+    scan = b"Content-Type: image/png\nContent-Disposition: inline\n\nx"
+    logo = b"Content-Type: image/png\nContent-ID: <1>\n\nx"
+    parts = b"".join(b"\n--B\n" + part for part in (report, scan, logo))
+    path = tmp_path / "a.eml"
+    path.write_bytes(b"Content-Type: multipart/mixed; boundary=B\n" + parts + b"\n--B--\n")
+    (page,) = read(path).pages
+    assert page.text == "Reporting-MTA: dns; mx\n\nStatus: 5.1.1\n\n"
+    assert page.problem == "section 1 is read without 1 picture"
 
 
 def test_each_mail_of_a_box_begins_a_section(tmp_path) -> None:
