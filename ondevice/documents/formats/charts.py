@@ -21,7 +21,7 @@ _DAY_ZERO, _LATER = datetime(1899, 12, 30), 1462  # days to the first one of a f
 
 def with_shown_points(part: bytes) -> bytes:
     """A chart in XML, as `show_points` leaves it; a damaged one as it is."""
-    with suppress(ParseError, DefusedXmlException, ValueError):
+    with suppress(ParseError, DefusedXmlException, ValueError, RecursionError):
         part = tostring(show_points(fromstring(part)))
     return part
 
