@@ -141,7 +141,7 @@ _TYPES = (
 )
 
 
-def _relations(*parts: tuple[str, str]) -> str:
+def relations(*parts: tuple[str, str]) -> str:
     """Relations of a part to others, (type, target) each, as r1, r2 and so on."""
     rows = "".join(
         f'<Relationship Id="r{number}" Type="{_RELATED}/{kind}" Target="{target}"/>'
@@ -157,16 +157,16 @@ def make_pptx(path: Path, *slides: str, notes: str = "", attributes: str = "") -
     parts = [("slide", f"slides/slide{number}.xml") for number in range(1, len(slides) + 1)]
     members: dict[str, str | bytes] = {
         "[Content_Types].xml": _TYPES,
-        "_rels/.rels": _relations(("officeDocument", "ppt/presentation.xml")),
+        "_rels/.rels": relations(("officeDocument", "ppt/presentation.xml")),
         "ppt/presentation.xml": f"<p:presentation {names}><p:sldIdLst>{listed}</p:sldIdLst></p:presentation>",
-        "ppt/_rels/presentation.xml.rels": _relations(*parts),
+        "ppt/_rels/presentation.xml.rels": relations(*parts),
     }
     for number, shapes in enumerate(slides, 1):
         more = attributes if number == len(slides) else ""
         tree = f"<p:cSld><p:spTree>{shapes}</p:spTree></p:cSld>"
         members[f"ppt/slides/slide{number}.xml"] = f"<p:sld {names} {more}>{tree}</p:sld>"
     if notes:
-        members["ppt/slides/_rels/slide1.xml.rels"] = _relations(("notesSlide", "../notesSlides/notes1.xml"))
+        members["ppt/slides/_rels/slide1.xml.rels"] = relations(("notesSlide", "../notesSlides/notes1.xml"))
         body = f'<p:sp><p:nvSpPr><p:nvPr><p:ph type="body"/></p:nvPr></p:nvSpPr>{slide_text(notes)}</p:sp>'
         members["ppt/notesSlides/notes1.xml"] = (
             f"<p:notes {names}><p:cSld><p:spTree>{body}</p:spTree></p:cSld></p:notes>"
@@ -191,9 +191,9 @@ def make_xlsx(path: Path, sheets: dict[str, str], formats: tuple[str, ...] = (),
     looks = "".join(f'<xf numFmtId="{164 + number}" applyNumberFormat="1"/>' for number in range(len(formats)))
     members: dict[str, str | bytes] = {
         "[Content_Types].xml": _TYPES,
-        "_rels/.rels": _relations(("officeDocument", "xl/workbook.xml")),
+        "_rels/.rels": relations(("officeDocument", "xl/workbook.xml")),
         "xl/workbook.xml": f"<workbook {names}><sheets>{listed}</sheets></workbook>",
-        "xl/_rels/workbook.xml.rels": _relations(*parts, ("styles", "styles.xml")),
+        "xl/_rels/workbook.xml.rels": relations(*parts, ("styles", "styles.xml")),
         "xl/styles.xml": f'<styleSheet {names}><numFmts>{codes}</numFmts><cellXfs><xf numFmtId="0"/>{looks}</cellXfs>'
         "</styleSheet>",
     }

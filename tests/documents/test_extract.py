@@ -333,6 +333,7 @@ def test_works_from_any_folder_and_takes_no_module_from_it(three_pages, tmp_path
         ("a.pdf", b"just text", "the name says a PDF, but the content is plain text.*rename"),
         ("a.txt", b"%PDF-1.7\n", "the name says plain text, but the content is a PDF"),
         ("a.docx", b"just text", "the name says a Word document"),
+        ("a.xls", b"<html><table><tr><td>1", "the name says a workbook, but the content is a web page.*[.]html"),
         ("a.bin", bytes(range(256)) * 40, "binary"),
         ("a.gz", b"\x1f\x8b\x08\x00", "gzip.*Unpack"),
         ("a.zip", b"PK\x03\x04 and then nothing", "damaged"),
@@ -354,6 +355,8 @@ def test_content_decides_when_the_name_says_nothing(tmp_path, three_pages) -> No
     assert read(tmp_path / "program.py").kind == "txt"
     (tmp_path / "page").write_text("<!-- x --><!DOCTYPE html><p>text")
     assert read(tmp_path / "page").kind == "html"
+    (tmp_path / "page").rename(tmp_path / "page.doc")
+    assert read(tmp_path / "page.doc").kind == "html"
 
 
 def test_junk_before_the_header_of_a_pdf(tmp_path, three_pages) -> None:

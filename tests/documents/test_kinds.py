@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import zipfile
 from email.message import EmailMessage
@@ -26,6 +27,7 @@ from tests.builders.documents import (
     make_xlsx,
     make_zip,
     plain,
+    relations,
     sheet_rows,
     show,
     slide_text,
@@ -85,6 +87,28 @@ def test_slides_keep_fractions_and_say_which_pictures_are_not_read(tmp_path) -> 
     assert (second.text, second.problem) == ("", "slide 2 is read without 1 picture without a description")
 
 
+def test_charts_of_slides_say_where_a_value_is_missing_and_which_group_is_meant(tmp_path) -> None:
+    def points(kind: str, *held: tuple[int, str]) -> str:
+        inside = "".join(f'<c:pt idx="{at}"><c:v>{text}</c:v></c:pt>' for at, text in held)
+        return f"<c:{kind}>{inside}</c:{kind}>"
+
+    levels = points("lvl", (0, "H1"), (1, "H2"), (2, "H1")) + points("lvl", (0, "2023"), (2, "2024"))
+    values = f"<c:numRef>{points('numCache', (0, '7'), (2, '9'))}</c:numRef>"
+    series = f"<c:cat><c:multiLvlStrRef><c:multiLvlStrCache>{levels}</c:multiLvlStrCache></c:multiLvlStrRef></c:cat>"
+    series = f"<c:plotArea><c:barChart><c:ser>{series}<c:val>{values}</c:val></c:ser></c:barChart></c:plotArea>"
+    space = "http://schemas.openxmlformats.org/drawingml/2006/chart"
+    frame = (
+        f"<a:graphic><a:graphicData uri='{space}'><c:chart xmlns:c='{space}' r:id='r1'/></a:graphicData></a:graphic>"
+    )
+    path = make_pptx(tmp_path / "a.pptx", f"<p:graphicFrame>{frame}</p:graphicFrame>")
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr(
+            "ppt/charts/chart1.xml", f"<c:chartSpace xmlns:c='{space}'><c:chart>{series}</c:chart></c:chartSpace>"
+        )
+        file.writestr("ppt/slides/_rels/slide1.xml.rels", relations(("chart", "../charts/chart1.xml")))
+    assert text_of(path) == "Categories: 2023 H1, 2023 H2, 2024 H1\nSeries 1: 7, -, 9\n"
+
+
 # workbooks
 
 
@@ -114,7 +138,10 @@ def test_sheets_are_pages_of_what_the_cells_show(tmp_path) -> None:
         ("[h]:mm", "1.75", "42:00"), ("hh:mm:ss;@", "0.75", "18:00:00"), ("mm:ss.0", "0.01", "14:24"),
         ("[mm]:ss", "0.05", "72:00"), ("[ss]", "0.05", "4320"), ("0", "2.5", "3"), ("0.00", "1.005", "1.01"),
         ("0.00_);(0.00)", "-0.125", "(0.13)"), ('"No. "\\A00', "7", "No. A07"), ("0.0,", "1250", "1.3"),
-        ("0", "x", "x"), ('0;-0;"none"', "0", "none"), ("h:mm", "-1", "-1"), ("$#,##0.00", "9.995", "$10.00"),
+        ("[<=9999999]###-####;(###) ###-####", "5551234", "555-1234"), ("000\\.0", "1234", "123.4"),
+        ("[<=9999999]###-####;(###) ###-####", "2065551234", "(206) 555-1234"), ("# ##0.##", "1234567.5", "1234 567.5"),
+        ('[>=1000]0.0,"K";0', "-2", "-2"), ("0", "x", "x"), ('0;-0;"none"', "0", "none"), ("h:mm", "-1", "-1"),
+        ("$#,##0.00", "9.995", "$10.00"),
     ],
 )  # fmt: skip
 def test_numbers_of_sheets_are_told_as_excel_shows_them(code: str, value: str, text: str) -> None:
@@ -122,8 +149,8 @@ def test_numbers_of_sheets_are_told_as_excel_shows_them(code: str, value: str, t
     assert shown(code, value) == text
 
 
-@pytest.mark.parametrize("code", ["General", "", "@", "yyyy-mm-dd", "d/m/yyyy h:mm", "0.00E+00", "[<1]0.00;0", "mmmm"])
-def test_dates_powers_and_conditions_are_left_to_the_library(code: str) -> None:
+@pytest.mark.parametrize("code", ["General", "", "@", "yyyy-mm-dd", "d/m/yyyy h:mm", "0.00E+00", "mmmm"])
+def test_dates_and_powers_are_left_to_the_library(code: str) -> None:
     assert not is_time(code)
     assert not is_number(code)
 
@@ -131,9 +158,23 @@ def test_dates_powers_and_conditions_are_left_to_the_library(code: str) -> None:
 def test_sheets_hold_times_codes_and_rounded_numbers(tmp_path) -> None:
     row = '<row r="1"><c r="A1" s="1"><v>1.75</v></c><c r="B1" s="2"/><c r="C1" s="2"><f>A1</f><v>7</v></c>'
     row += '<c r="D1"><v>23.799999999999997</v></c><c r="E1" s="3"><v>2.5</v></c><c r="F1" s="3"><v>2</v></c></row>'
+    row += '<row r="2"><c r="A2" s="4"><v>5551234</v></c><c r="B2"><f>A1+1</f><v></v></c></row>'
     sheets = {"S": f"<sheetData>{row}</sheetData>"}
-    text = text_of(make_xlsx(tmp_path / "a.xlsx", sheets, ("[h]:mm", "000", "0&quot;&lt;&quot;")))
-    assert text == "### S\n\n42:00 |  | 007 | 23.8 | 3< | 2<\n\n"
+    text = text_of(make_xlsx(tmp_path / "a.xlsx", sheets, ("[h]:mm", "000", "0&quot;&lt;&quot;", "###-####")))
+    assert text == "### S\n\n42:00 |  | 007 | 23.8 | 3< | 2<\n555-1234 | =A1+1\n\n"
+
+
+def test_cells_of_sheets_keep_words_whole_and_powers_raised(tmp_path) -> None:
+    def runs(*texts: str) -> str:
+        said = (
+            ("<b/>", text) if at % 2 == 0 else ('<vertAlign val="superscript"/>', text) for at, text in enumerate(texts)
+        )
+        return "".join(f"<r><rPr>{how}</rPr><t>{text}</t></r>" for how, text in said)
+
+    cells = f"<c r='A1' t='inlineStr'><is>{runs('10', '6')}</is></c><c r='B1' t='inlineStr'><is><r><t>wo</t></r>"
+    cells += f"{runs('rd')}</is></c><c r='C1' t='inlineStr'><is><t>a_x000D_b</t></is></c>"
+    path = make_xlsx(tmp_path / "a.xlsx", {"S": f"<sheetData><row r='1'>{cells}</row></sheetData>"})
+    assert text_of(path) == "### S\n\n10^6 | word | a b\n\n"
 
 
 def test_a_long_sheet_says_its_columns_again_and_a_far_cell_costs_nothing(tmp_path) -> None:
@@ -220,6 +261,27 @@ def test_opendocument_says_what_is_deleted_raised_and_hidden(tmp_path) -> None:
     assert document.pages[0].problem == "section 1 is read without 1 deletion that the file still holds as a change"
 
 
+def test_opendocument_objects_remarks_headers_and_pictures(tmp_path) -> None:
+    chart = "<table:table><table:table-row>{}</table:table-row></table:table>"
+    cells = "".join(f"<table:table-cell><text:p>{text}</text:p></table:table-cell>" for text in ("Visby", "7"))
+    objects = "".join(f'<draw:frame><draw:object h:href="./O{at}"/><draw:image/></draw:frame>' for at in (1, 2, 3))
+    path = make_odt(
+        tmp_path / "a.odt",
+        f'<text:p xmlns:h="h">Fee {objects}<office:annotation><x>Ada</x><text:p>check</text:p></office:annotation>'
+        "<draw:frame><draw:image/></draw:frame></text:p>",
+    )
+    names = " ".join(re.findall(r'xmlns:(?!h=)\w+="[^"]*"', zipfile.ZipFile(path).read("content.xml").decode()))
+    head = "<style:header-left><text:p>Left</text:p></style:header-left>"
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("O1/content.xml", "<m:math xmlns:m='m'><m:mfrac><m:mn>1</m:mn><m:mn>2</m:mn></m:mfrac></m:math>")
+        file.writestr("O2/content.xml", f"<office:chart {names}>{chart.format(cells)}</office:chart>")
+        file.writestr("O3/content.xml", "<damaged>")
+        file.writestr("styles.xml", f"<office:styles {names}>{head}</office:styles>")
+    document = read(path)
+    assert text_of(path) == "Left\n\nFee 1/2Visby | 7[object: damaged][comment: Ada check]\n\n"
+    assert document.pages[0].problem == "section 1 is read without 1 picture without a description"
+
+
 def test_opendocument_rows_in_groups_of_groups(tmp_path) -> None:
     row = "<table:table-row><table:table-cell><text:p>{}</text:p></table:table-cell>{}</table:table-row>"
     group = "<table:table-row-group>{}</table:table-row-group>"
@@ -255,6 +317,15 @@ def test_rich_text_keeps_what_its_formats_say(tmp_path) -> None:
         assert wanted in text
     assert "secret" not in text
     assert document.pages[0].problem == "part 1 is read without 1 passage of hidden or deleted text"
+
+
+def test_rich_text_keeps_powers_emoji_remarks_and_text_boxes(tmp_path) -> None:
+    path = tmp_path / "a.rtf"
+    path.write_bytes(
+        rb"{\rtf1 10\super 6\nosupersub  {\up6\fs16 7} \u-10179?\u-8704? {\*\annotation\pard Why?}"
+        rb"{\shp{\*\shpinst\shpleft0{\sp{\sn name}{\sv value}}{\shptxt \pard In a box\par}}}}"
+    )
+    assert text_of(path).split() == ["10", "^6", "^7", "\U0001f600", "[note:Why?]", "In", "a", "box"]
 
 
 def test_rich_text_of_wordpad_keeps_the_numbers_of_its_lists(tmp_path) -> None:
@@ -311,6 +382,18 @@ def test_a_head_that_is_nested_too_deeply_costs_its_mail_alone(tmp_path: Path) -
     assert (first.text.strip(), lost.problem, last.text.strip()) == (
         "The first.", "mail 2 is nested too deeply [RecursionError]", "The last.",
     )  # fmt: skip
+
+
+def test_reports_of_mail_servers_are_read_and_pictures_beside_the_text_named(tmp_path) -> None:
+    report = b"Content-Type: message/delivery-status\n\nReporting-MTA: dns; mx\n\nStatus: 5.1.1\n"
+    scan = b"Content-Type: image/png\nContent-Disposition: inline\n\nx"
+    logo = b"Content-Type: image/png\nContent-ID: <1>\n\nx"
+    parts = b"".join(b"\n--B\n" + part for part in (report, scan, logo))
+    path = tmp_path / "a.eml"
+    path.write_bytes(b"Content-Type: multipart/mixed; boundary=B\n" + parts + b"\n--B--\n")
+    (page,) = read(path).pages
+    assert page.text == "Reporting-MTA: dns; mx\n\nStatus: 5.1.1\n\n"
+    assert page.problem == "section 1 is read without 1 picture"
 
 
 def test_each_mail_of_a_box_begins_a_section(tmp_path) -> None:

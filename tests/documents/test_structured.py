@@ -50,6 +50,7 @@ def test_html_blocks_tables_and_noise() -> None:
         ("<script/>text", "text\n"),
         ("a<script>x</script>b", "ab\n"),
         ("<b>a</b><i>b</i> c", "ab c\n"),
+        ("<table><tfoot><tr><td>sum<td>2<tbody><tr><td>a<td>2</table>", "a | 2\nsum | 2\n"),
         ("&lt;b&gt; &#0;&#x202e;&eacute;", "<b> \ufffd\xe9\n"),
         ("no markup at all", "no markup at all\n"),
         ("<table><tr><td>a<table><tr><td>b</td><td>c</td></tr></table></td></tr></table>after", "a\nb | c\nafter\n"),
@@ -101,6 +102,25 @@ def test_epub_chapters_in_spine_order(tmp_path) -> None:
     )
     assert (document.kind, document.unit, document.num_pages) == ("epub", "chapter", 4)
     assert [page.text for page in document.pages] == ["## Zwei\n\nGrüße\n\n", "Erstes\n\n", "", ""]
+    assert [page.problem_code for page in document.pages] == ["", "", "scan", "unreadable"]
+
+
+def test_a_book_reads_chapters_of_any_type_and_says_what_is_no_text_or_missing(tmp_path) -> None:
+    path = make_epub(
+        tmp_path / "book.epub",
+        {
+            "a.html": "<p>old</p>",
+            "b.svg": "<svg><text>drawn</text></svg>",
+            "c.jpg": b"\xff\xd8\xff\xe0",
+            "d": "<p>d</p>",
+        },
+    )
+    with zipfile.ZipFile(path) as file:
+        package = file.read("OEBPS/book.opf").decode().replace("application/xhtml+xml", "text/x-oeb1-document")
+        files = {name: file.read(name) for name in file.namelist()}
+    package = package.replace('idref="c3"', 'idref="other"')
+    document = read(make_zip(tmp_path / "b.epub", files | {"OEBPS/book.opf": package}))
+    assert [page.text.strip() for page in document.pages] == ["old", "drawn", "", ""]
     assert [page.problem_code for page in document.pages] == ["", "", "scan", "unreadable"]
 
 

@@ -284,3 +284,23 @@ def test_word_charts_diagrams_and_documents_within(tmp_path) -> None:
     ]  # fmt: skip
     told = "1 part (document inside this one): KeyError"
     assert [page.problem for page in document.pages if page.problem] == [f"section 1 is read without {told}"]
+
+
+def test_word_charts_have_a_row_for_each_category_and_show_gaps_dates_and_shares(tmp_path) -> None:
+    def cache(kind: str, code: str, **points: str) -> str:
+        held = "".join(f'<pt idx="{at[1:]}"><v>{value}</v></pt>' for at, value in points.items())
+        return f"<{kind}><formatCode>{code}</formatCode><ptCount val='3'/>{held}</{kind}>"
+
+    days = cache("numCache", "d/m/yyyy", _0="45292", _1="45292", _2="45323.5")
+    chart = "<chartSpace>" + "".join(
+        f"<ser><tx><v>{name}</v></tx><cat>{days}</cat><val>{points}</val></ser>"
+        for name, points in (
+            ("All", cache("numCache", "0%", _0="0.25", _1="0.5")),
+            ("New", cache("numCache", "General", _2="0.30000000000000004")),
+        )
+    )
+    body = '<w:p><w:r><w:drawing><chart r:id="rId0"/></w:drawing></w:r></w:p>'
+    document = related(tmp_path, body, ("chart", "c.xml"), **{"c.xml": chart + "</chartSpace>"})
+    assert text_of(document) == (
+        "| All | New\n2024-01-01 | 25% | -\n2024-01-01 | 50% | -\n2024-02-01 12:00:00 | - | 0.3"
+    )

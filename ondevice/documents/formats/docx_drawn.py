@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 from selectolax.lexbor import LexborHTMLParser
 
 from ondevice.documents.formats.archive import attribute, tag
+from ondevice.documents.formats.charts import show_points
 from ondevice.documents.formats.docx_styles import OFF, child, children, has, value
 from ondevice.documents.formats.html_parts import math
 
@@ -83,17 +84,18 @@ def parts(element: Element, wanted: str) -> Iterator[Element]:
 
 def chart_html(root: Element) -> str:
     """A chart as its titles and a table of its points: a row for each category, a column for each series."""
-    rows: dict[str, list[str]] = {}
+    rows: dict[tuple[str, str], list[str]] = {}
     heads: list[str] = []
-    for series in (element for element in root.iter() if tag(element) == "ser"):
+    for series in (element for element in show_points(root).iter() if tag(element) == "ser"):
         heads.append(_words(child(series, "tx")))
         names = _points(child(series, "cat")) or _points(child(series, "xVal"))
         values = _points(child(series, "val")) or _points(child(series, "yVal"))
         for index, point in values.items():
-            rows.setdefault(names.get(index, index), [""] * (len(heads) - 1)).append(point)
+            row = rows.setdefault((index, names.get(index, index)), [])
+            row += [""] * (len(heads) - 1 - len(row)) + [point]
     titles = [_words(element) for element in root.iter() if tag(element) == "title"] if rows else [_words(root)]
     lines = [["", *heads]] if any(heads) else []
-    lines += [[name, *values] for name, values in rows.items()]
+    lines += [[name, *values] for (_, name), values in rows.items()]
     table = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
     return "".join(f"<p>{escape(title)}</p>" for title in titles if title) + f"<table>{table}</table>"
 

@@ -26,7 +26,6 @@ from ondevice.search.outline import headed
 
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
-_MARKUP_TYPES = frozenset({"application/xhtml+xml", "text/html", "application/x-dtbook+xml", ""})
 _CONTENTS_TYPE = "application/x-dtbncx+xml"
 # These only hide fonts from copying; the text is open.
 _FONT_OBFUSCATION = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
@@ -34,6 +33,7 @@ _FONT_OBFUSCATION = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/
 _CHAPTER, _PRINTED = f"{headed('{}', 1)}\n\n", "[page {}]\n"
 _CONTENTS = {"navPoint": _CHAPTER, "toc": _CHAPTER, "pageTarget": _PRINTED, "page-list": _PRINTED}
 _ABOUT = {"title": "Title", "creator": "Author", "date": "Date"}
+_PICTURES = (b"\xff\xd8", b"\x89PNG", b"GIF8")
 _DRAWING = re.compile(rb"<(?:img|image|svg)[\s/>]", re.IGNORECASE)
 _RESAVE_FIX = "Convert it with Calibre or another program, then open the result."
 
@@ -79,6 +79,8 @@ def _read_chapter(archive: Archive, book: _Book, number: int, member: str) -> Pa
     except DocumentError as error:
         code = "too-complex" if error.code == "document-too-complex" else "unreadable"
         return Page(number, "", code, f"chapter {number} was given up: {error.what}")
+    if data.startswith(_PICTURES):
+        return Page(number, "", "scan", f"chapter {number} is an image without text")
     blocks = page_blocks(data, names=book.names.get(member, {}))[1]
     lost = tuple(what for block in blocks for what in block.lost)
     if any(block.text for block in blocks):
@@ -106,13 +108,13 @@ def _open(archive: Archive, request: Request) -> _Book:
     contents: list[str] = []
     for item in _all(root, "item"):
         member, kind = resolve(package, unquote(item.get("href", ""))), item.get("media-type", "").lower()
-        if member and kind in _MARKUP_TYPES:
+        if member:
             manifest[item.get("id", "")] = member
         if member and (kind == _CONTENTS_TYPE or "nav" in item.get("properties", "").split()):
             contents.append(member)
-    spine = (item.get("idref", "") for item in _all(root, "itemref"))
-    book.chapters = [manifest[item] for item in spine if item in manifest]
-    if not book.chapters:
+    spine = [item.get("idref", "") for item in _all(root, "itemref")]
+    book.chapters = [manifest.get(item, f"\0{item}") for item in spine]  # one without a file is told to be missing
+    if not manifest.keys() & spine:
         raise DocumentError("the book has no chapters", where=request.name, fix=_RESAVE_FIX)
     if len(book.chapters) > MAX_PAGES:
         what = f"the book names {len(book.chapters):,} chapters; the limit is {MAX_PAGES:,}"

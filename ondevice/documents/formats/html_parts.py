@@ -30,7 +30,7 @@ def number(node: LexborNode, name: str, default: int) -> int:
 
 def parts(node: LexborNode, wanted: tuple[str, ...], is_shown: Callable[[LexborNode], bool]) -> Iterator[LexborNode]:
     """Rows of a table, cells of a row: also where something stands between, and only those that are shown."""
-    for child in node.iter():
+    for child in sorted(node.iter(), key=lambda one: one.tag == "tfoot"):  # it stands last, wherever it is written
         if child.tag in wanted and is_shown(child):
             yield child
         elif child.tag in ("thead", "tbody", "tfoot", "form") and is_shown(child):

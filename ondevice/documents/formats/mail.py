@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from email import message_from_bytes, policy
 from email.message import Message
@@ -68,8 +68,8 @@ def _mails(request: Request) -> Iterator[bytes]:
     yield b"".join(held)
 
 
-def _head(mail: Message) -> Iterator[Block]:
-    told = [f"{name}: {normalize(str(mail[name]))}\n" for name in _HEADS if mail[name]]
+def _head(mail: Message, names: Iterable[str] = _HEADS) -> Iterator[Block]:
+    told = [f"{name}: {normalize(str(mail[name]))}\n" for name in names if mail[name]]
     if told:
         yield Block("".join([*told, "\n"]), is_heading=True)
 
@@ -86,8 +86,8 @@ def _blocks(part: Message, attached: list[tuple[str, bytes]], is_page: bool, dep
             yield from _chosen([[*_blocks(one, attached, is_page, depth + 1)] for one in copies])
             inner = [one for one in inner if one.get_content_type() == "text/calendar" and one not in copies]
         for one in inner:
-            if kind == "message/rfc822":
-                yield from _head(one)
+            if part.get_content_maintype() == "message":
+                yield from _head(one, _HEADS if kind == "message/rfc822" else one.keys())  # the others say nothing else
             yield from _blocks(one, attached, is_page, depth + 1)
         return
     data = part.get_payload(decode=True)
@@ -96,6 +96,8 @@ def _blocks(part: Message, attached: list[tuple[str, bytes]], is_page: bool, dep
         # Pictures of a mail or a page that have no words; whatever else it may be is read or named.
         if data and not (kind.startswith("image/") and part.get_content_disposition() != "attachment"):
             attached.append((name or kind, data))
+        elif data and not is_page and not part["Content-ID"]:  # which no page shows
+            yield Block("", lost=("picture",))
     elif kind == "text/html" or not is_page:
         charset = part.get_content_charset() or ""
         if kind == "text/html":

@@ -5,10 +5,12 @@ Of the libraries, odfpy leaves all of that to its caller, and odfdo loses expone
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from ondevice.documents.formats.archive import Archive, attribute, tag
+from ondevice.documents.formats.archive import Archive, attribute, resolve, tag
+from ondevice.documents.formats.html import html_blocks
 from ondevice.documents.formats.layout import Cell, Held, spread
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.odt_numbers import HEADINGS, Numbers
@@ -16,10 +18,12 @@ from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.rows import as_row
 from ondevice.documents.formats.sections import Block, sections
 from ondevice.documents.types import Page
+from ondevice.errors import DocumentError
 from ondevice.search.outline import headed
 
 _SKIPPED = frozenset({"tracked-changes", "note-citation", "forms", "hidden-text", "sequence-decls", "automatic-styles"})
 _NAMED = {"annotation": "[comment: ", "note": "[note: ", "title": "[picture: ", "desc": "[picture: "}
+_PREFIX = re.compile(rb"(</?)\w+:")  # of the elements of a formula
 _UNSEEN = {"none", "false", "hidden"}  # text, sheets and slides by what their styles say
 _MAX_DEPTH = 200
 _MAX_REPEATS = 1000  # of a space, or of a row that stands once for several equal ones
@@ -34,11 +38,13 @@ def _pages(request: Request) -> Iterator[Page]:
     with Archive(request.open(), request.name) as archive:
         content = archive.read_xml("content.xml")
         style = archive.read_xml("styles.xml") if "styles.xml" in archive else Element("none")
-        walk = _Walk([content, style])
-        heads = [one for one in style.iter() if tag(one) in ("header", "footer")]
-        blocks = [block for one in heads for block in walk.blocks(one, 0)]
+        walk = _Walk([content, style], archive)
+        heads = [one for one in style.iter() if tag(one).startswith(("header", "footer"))]
+        blocks = [*dict.fromkeys(block for one in heads for block in walk.blocks(one, 0))]
         deleted = sum(tag(one) == "deletion" for one in content.iter())
-        blocks.append(Block("", lost=("deletion that the file still holds as a change",) * deleted))
+        mute = sum(tag(one) == "frame" and _is_mute(one) for one in content.iter())
+        lost = ("deletion that the file still holds as a change",) * deleted
+        blocks.append(Block("", lost=lost + ("picture without a description",) * mute))
         for number, section in enumerate(sections([*blocks, *walk.blocks(content, 0)]), 1):
             yield section.page(number, "section")
 
@@ -46,7 +52,9 @@ def _pages(request: Request) -> Iterator[Page]:
 class _Walk:
     """Walks over the XML with what its styles say: numbers of lists, which text is struck, raised or hidden."""
 
-    def __init__(self, roots: list[Element]) -> None:
+    def __init__(self, roots: list[Element], archive: Archive) -> None:
+        self._archive = archive
+        self._objects = set(archive.files())  # whose formula or chart has not been read
         self._marks: dict[str, tuple[str, str]] = {}
         self._numbers = Numbers(roots)
         for style in (one for root in roots for one in root.iter() if tag(one) == "style"):
@@ -81,7 +89,7 @@ class _Walk:
                 yield from self._rows(child, depth) if name == "table" else self.blocks(child, depth + 1)
             elif name == "table":
                 yield from self._rows(child, depth + 1)
-            elif name in _NAMED:
+            elif name in _NAMED or name == "object":
                 yield Block(self._run(child, depth + 1) + "\n\n")
             elif name not in _SKIPPED:
                 yield from self.blocks(child, depth + 1)
@@ -125,11 +133,36 @@ class _Walk:
         name = tag(element)
         if name in ("s", "tab", "line-break"):
             return {"tab": "\t", "s": " " * min(int(attribute(element, "c") or 1), _MAX_REPEATS)}.get(name, "\n")
-        text = "" if name in _SKIPPED else "".join(self._runs(element, depth))
+        if name == "object":
+            return self._object(attribute(element, "href"), depth)
+        between = " " if name in _NAMED else ""  # the author of a comment, its date, its text
+        text = "" if name in _SKIPPED else between.join(self._runs(element, depth))
         if name in _NAMED:
             return f"{_NAMED[name]}{normalize(text).strip()}]" if text.strip() else ""
         before, after = self._marks.get(attribute(element, "style-name"), ("", ""))
         return before + text + after + ("\n" if name == "p" else "")
+
+    def _object(self, target: str, depth: int) -> str:
+        """A formula on one line, or the words and numbers of a chart."""
+        member = f"{resolve('', target)}/content.xml"
+        if member not in self._objects:
+            return ""
+        self._objects.remove(member)
+        try:
+            root = self._archive.read_xml(member)
+        except DocumentError:
+            return "[object: damaged]"
+        if tag(root) == "math":
+            blocks = html_blocks(_PREFIX.sub(rb"\1", self._archive.read(member)))
+        else:
+            blocks = [*self.blocks(root, depth + 1)]
+        return "".join(block.text for block in blocks).strip()
+
+
+def _is_mute(frame: Element) -> bool:
+    """True for a picture without words."""
+    names = {tag(one) for one in frame.iter()}
+    return "image" in names and not names & {"title", "desc", "object", "p"}
 
 
 def _rows_in(table: Element) -> Iterator[Element]:

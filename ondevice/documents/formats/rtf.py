@@ -25,10 +25,12 @@ def _run(words: str) -> re.Pattern[str]:
 _UNSEEN = _run("v|deleted")
 _CHANGES = (
     (_run("strike|striked1"), r"{\1 ~~\2~~}"),
-    (_run("super"), r"{\1 ^\2}"),
+    (_run(r"super|up[1-9]\d*"), r"{\1 ^\2}"),
+    (re.compile(r"\\super(?![a-z0-9])((?:\\[a-z]+-?\d*)*+) ?(?=[^\s\\{}])"), r"\1 ^"),  # up to \nosupersub
+    (re.compile(r"\\(?:\*\\shpinst|shp(?:inst|txt)?)(?![a-z])"), " "),  # text boxes
     (re.compile(r"\\pntext(?![a-z])"), ""),  # the number of an item, in files of WordPad
     (re.compile(r"\\strike0? ?(?![a-z0-9])"), "~~"),
-    (re.compile(r"\\(?:footnote|annotation)(?![a-z])((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*+\})*+)"), r" [note:\1]"),
+    (re.compile(r"(?:\\\*)?\\(?:footnote|annotation)(?![a-z])((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*+\})*+)"), r" [note:\1]"),
     (re.compile(r"\\(?:header|footer)[lrf]?(?![a-z])"), " "),
     (re.compile(r"\\nestcell(?![a-z])"), r"\\cell"),
 )
@@ -39,7 +41,8 @@ def open_rtf(request: Request) -> Reader:
     markup, num_unseen = _UNSEEN.subn("", request.read().decode("latin-1"))
     for pattern, text in _CHANGES:
         markup = pattern.sub(text, markup)
-    text = normalize(rtf_to_text(markup, encoding="cp1252", errors="replace"))
+    text = rtf_to_text(markup, encoding="cp1252", errors="replace")
+    text = normalize(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))  # emoji are two numbers
     split, unit = (split_pages, "page") if "\f" in text else (split_parts, "part")
     pages = number_pages(split([text]), Decoder(), unit)
     if num_unseen and (first := next(pages, None)):

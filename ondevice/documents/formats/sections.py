@@ -30,7 +30,9 @@ class Block:
         if not self.lost:
             return Page(number, self.text, "guessed" if self.note else "", self.note)
         counts = ((what.partition(" "), count) for what, count in Counter(self.lost).items())
-        told = ", ".join(f"{count} {noun}{'s' if count > 1 else ''} {rest}" for (noun, _, rest), count in counts)
+        told = ", ".join(
+            f"{count} {noun}{'s' if count > 1 else ''} {rest}".strip() for (noun, _, rest), count in counts
+        )
         code = "partial" if self.text else "unreadable"
         problem = f"{unit} {number} is read without {told}"
         return Page(number, self.text, code, f"{problem}; {self.note}" if self.note else problem)

@@ -7,8 +7,10 @@ these cells as their text.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from decimal import ROUND_HALF_UP, Decimal
+from operator import eq, ge, gt, le, lt, ne
 
 from ondevice.documents.formats.archive import Archive, attribute, tag
 
@@ -22,20 +24,25 @@ _CELL = re.compile(r"<((?:\w+:)?)c ([^>]*[^>/])>(.*?)</\1c>", re.DOTALL)
 _STYLE, _TYPE, _VALUE = re.compile(r'\bs="(\d+)"'), re.compile(r'\bt="(?!n")'), re.compile(r"<(?:\w+:)?v>([^<]*)<")
 _SECTION = re.compile(r'(?:"[^"]*"|\\.|[^;"\\])+|(?<=;)(?=;|\Z)')
 # Text, room, currencies, colours and conditions; then the places of digits; then what stands for itself.
-_PART = re.compile(r'"([^"]*)"|[_*].|\[\$([^-\]]*)[^\]]*\]|\[(?!h+\]|m+\]|s+\])[^\]]*\]|\\?(General|[0#?.,]+|.)', re.I)
+_PART = re.compile(r'"([^"]*)"|[_*].|\[\$([^-\]]*)[^\]]*\]|\[(?!h+\]|m+\]|s+\])[^\]]*\]|(\\.|General|[0#?.,]+|.)', re.I)
+_CONDITION = re.compile(r"\[([<>=]+)(-?[\d.]+)\]")
+_HOLDS = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq, "<>": ne}
+_UNKNOWN = re.compile(r"<((?:\w+:)?)v(?:></\1v|\s*/)>")  # the value of a formula that no program has computed yet
 _DAY = 86_400  # seconds
 
 
-def as_shown(archive: Archive) -> bytes:
-    """The workbook, with the numbers in such formats as text."""
+def as_shown(archive: Archive) -> Callable[[str, bytes], bytes]:
+    """Makes parts of the workbook, given by name and bytes, hold the numbers in such formats as text."""
     codes = {str(at): code for at, code in enumerate(_codes(archive)) if is_time(code) or is_number(code)}
     odd = {at for at, code in codes.items() if is_time(code) or _is_odd(code)}
 
     def as_text(cell: re.Match[str]) -> str:
         prefix, said, inside = cell.groups()
         value, style = _VALUE.search(inside), _STYLE.search(said)
-        if not value or _TYPE.search(said):
+        if _TYPE.search(said):
             return cell[0]
+        if not value or not value[1]:
+            return _UNKNOWN.sub("", cell[0])  # the library shows the formula then
         # Excel shows no more than 15 digits, and rounds these.
         number = f"{float(value[1]):.15g}" if "." in value[1] else value[1]
         if not style or style[1] not in codes or (style[1] not in odd and not ("." in number and number[-1] == "5")):
@@ -49,7 +56,7 @@ def as_shown(archive: Archive) -> bytes:
                 part = _CELL.sub(as_text, part.decode("utf-8-sig")).encode()
         return part
 
-    return archive.rewritten(changed)
+    return changed
 
 
 def shown(code: str, written: str) -> str:
@@ -86,37 +93,56 @@ def is_time(code: str) -> bool:
     return bool(letters & set("hs[")) and not letters & set("yde@0#?") - ({"0"} if "s" in letters else set())
 
 
+def is_date(code: str) -> bool:
+    """True for a date, with a time or without one."""
+    letters = set(_bare(code))
+    return bool(letters & set("yd")) or ("m" in letters and not is_time(code))
+
+
 def is_number(code: str) -> bool:
-    """True for a number with other signs than those of a date, of a power of ten, or of a condition."""
+    """True for a number with other signs than those of a date or of a power of ten."""
     bare = _bare(code)
     letters = set(bare.replace("general", ""))
     has_digits = bool(letters & set("0#?")) or ("general" in bare and code.lower() != "general")
-    return has_digits and not letters & set("ydehms@") and not re.search(r"\[[<>=]", code)
+    return has_digits and not letters & set("ydehms@")
 
 
 def _is_odd(code: str) -> bool:
     bare = _bare(code)
     whole, _, part = bare.partition(".")
-    return "general" in bare or "/" in bare or whole.count("0") > 1 or bool(set(part) & set("#?"))
+    is_parted = any(len(_places(section)) > 1 for section in _SECTION.findall(code))
+    return is_parted or "general" in bare or "/" in bare or whole.count("0") > 1 or bool(set(part) & set("#?"))
+
+
+def _places(section: str) -> list[str]:
+    """The places of digits, which other signs part."""
+    places = (part[3] or "" for part in _PART.finditer(section))
+    return [place for place in places if set(place) <= set("0#?.,") and set(place) & set("0#?")]
 
 
 def _number(code: str, value: Decimal) -> str:
     sections = _SECTION.findall(code)
-    at = 1 if value < 0 and len(sections) > 1 else 2 if value == 0 and len(sections) > 2 else 0
-    sign = "-" if value < 0 and at == 0 else ""
+    told = [_CONDITION.search(section) for section in sections]
+    if any(told):
+        fits = (not found or _HOLDS.get(found[1], eq)(value, Decimal(found[2])) for found in told)
+        at = next((at for at, fit in enumerate(fits) if fit), -1)
+    else:
+        at = 1 if value < 0 and len(sections) > 1 else 2 if value == 0 and len(sections) > 2 else 0
+    sign = "-" if value < 0 and (at == 0 or any(told)) else ""
     parts = [(part[3] or "", part[1] or part[2] or "", part[0]) for part in _PART.finditer(sections[at])]
-    places = [place for place, _, _ in parts if set(place) <= set("0#?.,") and set(place) & set("0#?")]
+    places = _places(sections[at])
     digits = _digits("".join(places), abs(value) * 100 ** sum(part[2] == "%" for part in parts))
     text = ""
     for place, literal, written in reversed(parts):
         if written.lower() == "general":
             text = f"{abs(value).normalize():f}" + text
-        elif place in places and not written.startswith("\\"):
+        elif place in places:
             places.pop()
-            length = len(place) if places else len(digits)
+            behind = digits.partition(".")[2]
+            length = len(place.partition(".")[0]) + len(behind and "." + behind) if places else len(digits)
             text, digits = digits[max(len(digits) - length, 0) :] + text, digits[: max(len(digits) - length, 0)]
         else:
-            text = (place or literal) + text
+            text = (place.removeprefix("\\") or literal) + text
     return sign + text.strip()
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 from office_oxide import Document
 
 from ondevice.documents.formats.archive import Archive
+from ondevice.documents.formats.charts import with_shown_points
 from ondevice.documents.formats.html import html_blocks
 from ondevice.documents.formats.layout import Cell, Held, spread
 from ondevice.documents.formats.normalize import normalize
@@ -22,7 +23,8 @@ from ondevice.documents.types import Page
 # HTML as the library writes it; its other form, a tree, would take a kilobyte for each cell.
 _SHEET, _TABLE = re.compile(r"\n<hr />\n(?=<h2>)"), re.compile(r"<table>(.*?)</table>", re.DOTALL)
 _ROW, _CELL = re.compile(r"<tr>(.*?)</tr>", re.DOTALL), re.compile(r"<t[dh]([^>]*)>(.*?)</t[dh]>", re.DOTALL)
-_TAG, _TITLE = re.compile(r"<[^>]*>"), re.compile(r"<h2>(.*?)</h2>")
+_TAG, _TITLE = re.compile(r"<(?!/?su[bp]>)[^>]*>"), re.compile(r"<h2>(.*?)</h2>")
+_ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")  # of a sign that XML forbids
 
 
 def open_sheets(request: Request) -> Reader:
@@ -32,7 +34,10 @@ def open_sheets(request: Request) -> Reader:
     if data.startswith(b"PK"):
         with Archive(BytesIO(data), request.name) as archive:
             book = archive.read_xml("xl/workbook.xml")
-            data = as_shown(archive)
+            numbers = as_shown(archive)
+            data = archive.rewritten(
+                lambda name, part: with_shown_points(part) if name.startswith("xl/charts/") else numbers(name, part)
+            )
         kind, hidden = "xlsx", {one.get("name", "") for one in book.iter() if one.get("state", "visible") != "visible"}
     sheets = _SHEET.split(Document.from_bytes(data, kind).to_html())
     return Reader("xlsx", "sheet", _pages(sheets, request.first, hidden), len(sheets))
@@ -55,9 +60,16 @@ def _pages(sheets: list[str], first: int, hidden: set[str]) -> Iterator[Page]:
 def _rows(table: str) -> Iterator[str]:
     above: Held = {}
     for row in _ROW.finditer(table):
-        cells = (Cell(html.unescape(_TAG.sub(" ", one[2])), *_spans(one[1])) for one in _CELL.finditer(row[1]))
+        cells = (Cell(_text(one[2]), *_spans(one[1])) for one in _CELL.finditer(row[1]))
         if line := as_row(spread(cells, above)):
             yield line
+
+
+def _text(cell: str) -> str:
+    """What a cell shows, its raised and lowered letters as such."""
+    cell = _TAG.sub("", cell)
+    text = "".join(block.text for block in html_blocks(cell)) if "<su" in cell else html.unescape(cell)
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
 def _spans(attributes: str) -> tuple[int, int]:

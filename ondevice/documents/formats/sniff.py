@@ -46,12 +46,13 @@ def sniff(request: Request) -> str:
         fix = "Get the file again: nothing of it has arrived."
         raise EmptyDocument("the file has 0 bytes", where=request.name, fix=fix)
     found = BY_KIND[_kind(head, request)]
+    if found.kind == "txt" and _HTML.match(head):
+        found = BY_KIND["html"]
     claim = BY_SUFFIX.get(request.suffix, found)
     if claim.kind == "zip" and found.member:
         return found.kind  # as browsers name what they have loaded
     if found.is_text and claim.is_text:
-        is_page = _HTML.match(head) and not request.suffix
-        return "html" if is_page else claim.kind
+        return claim.kind
     if claim != found:
         what = f"the name says {claim.title}, but the content is {found.title}"
         fix = f"If you trust the file, rename it so that it ends in {found.suffixes[0]}, then open it again."
