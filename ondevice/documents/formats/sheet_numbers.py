@@ -25,7 +25,7 @@ _STYLE, _TYPE, _VALUE = re.compile(r'\bs="(\d+)"'), re.compile(r'\bt="(?!n")'), 
 _SECTION = re.compile(r'(?:"[^"]*"|\\.|[^;"\\])+|(?<=;)(?=;|\Z)')
 # Text, room, currencies, colours and conditions; then the places of digits; then what stands for itself.
 _PART = re.compile(r'"([^"]*)"|[_*].|\[\$([^-\]]*)[^\]]*\]|\[(?!h+\]|m+\]|s+\])[^\]]*\]|(\\.|General|[0#?.,]+|.)', re.I)
-_CONDITION = re.compile(r"\[([<>=]+)(-?[\d.]+)\]")
+_CONDITION = re.compile(r"\[([<>=]+)(-?\d+\.?\d*)\]")
 _HOLDS = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq, "<>": ne}
 _UNKNOWN = re.compile(r"<((?:\w+:)?)v(?:></\1v|\s*/)>")  # the value of a formula that no program has computed yet
 _DAY = 86_400  # seconds
