@@ -36,7 +36,9 @@ _END_OF_TEXT = re.compile(
     rf"(?:sentence|line|row|satz|zeile|(paragraph|absatz))(?=\W*\Z|\s+(?:says?|reads?|about|mean|lautet?|{_OF_IT}))"
 )
 _WHICH_PAGE = re.compile(rf"\b(?:which|what|welche[nmr]?)\s+{_PAGE}\b", re.IGNORECASE)
-_HEADED = r"(?m)^[#\s]*(?:(?:section|chapter|clause|article|abschnitt|kapitel|artikel|§)\s*{0}\b|{0}[.):]?\s+[^\W\d])"
+_HEADED = (
+    r"(?m)^[# \t\f]*(?:(?:section|chapter|clause|article|abschnitt|kapitel|artikel|§)\s*{0}\b|{0}[.):]?\s+[^\W\d])"
+)
 _IS = r"(?:does|do|is|are|was|were)"
 # Of a word or a name, or a quotation: what else occurs or is used is no word.
 _COUNT = re.compile(

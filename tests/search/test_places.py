@@ -70,6 +70,10 @@ def test_a_section_is_what_stands_under_its_number(question: str, section: str) 
     assert "".join(AGREEMENT[start:stop] for start, stop in sections_named(question, AGREEMENT)) == section
 
 
+def test_a_section_is_looked_for_in_blank_lines_without_taking_long() -> None:
+    assert [*sections_named("What does section 7 say?", "\n" * 300_000)] == []
+
+
 @pytest.mark.parametrize("question", ["What is the last sentence?", "Wie lautet der letzte Satz?"])
 def test_the_end_is_the_last_lines(question: str) -> None:
     text = "".join(f"Line {number} of a long text about lamps.\n" for number in range(100))
