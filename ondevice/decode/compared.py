@@ -64,7 +64,7 @@ class _Text:
         self.whole, self._starts = joined(pages), list(accumulate(map(len, pages), initial=0))
 
     def passage(self, span: Span, odd: Span) -> tuple[Passage, str]:
-        """A sentence as one page has it, of a long one the part around the words that are odd; and how it is quoted."""
+        """A sentence as the page of the odd words has it, of a long one the part around them; and all of it, quoted."""
         start, stop = span
         if stop - start > _MOST_CHARS:
             start = self.whole.rfind(" ", start, max(odd[0] - _AROUND, start)) + 1 or start
@@ -72,8 +72,8 @@ class _Text:
             stop = stop if end < 0 else end
         page = bisect_right(self._starts, odd[0]) - 1
         begin, end = max(start, self._starts[page]), min(stop, self._starts[page + 1])
-        said = " ".join(self.whole[begin:end].split())
-        quoted = f"\u201c{'…' * (begin > span[0])}{said}{'…' * (end < span[1])}\u201d"
+        said = " ".join(self.whole[start:stop].split())
+        quoted = f"\u201c{'…' * (start > span[0])}{said}{'…' * (stop < span[1])}\u201d"
         return Passage(self._first + page, begin - self._starts[page], end - self._starts[page]), quoted
 
 

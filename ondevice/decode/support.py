@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
-from ondevice.decode.unfounded import is_first_word
+from ondevice.decode.unfounded import CANONICAL, is_first_word, spellings
 from ondevice.events import Citation, Source
 from ondevice.search.sentences import sentences
 from ondevice.search.tables import Row, words_of
@@ -19,14 +20,16 @@ from ondevice.search.tables import Row, words_of
 _SUPPORTS = 0.6  # share of a sentence's weight that a passage has
 _FRAME, _ELSEWHERE = 0.7, 0.5  # of the words around what differs: shared with what says otherwise; in another place
 _WEIGHS, _RUN, _NEAR = 0.3, 8, 200  # of a word that counts; words that were copied; characters around a place
-_WORD = re.compile(r"[$€£]?\d+(?:[.,:/]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?")  # noqa: RUF001
+_WORD = re.compile(r"[$€£]|\d+(?:[.,:/]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?")  # noqa: RUF001
 _NOT = re.compile(
     r"not?|never|nor|neither|without|cannot|\w+n['’]t|nicht|kein\w*|nie|ohne|ne|pas|jamais|sans|nunca",  # noqa: RUF001
     re.IGNORECASE,
 )
 _WITHOUT = re.compile(r"without|ohne|sans", re.IGNORECASE)
 _NAMES_TERMS = re.compile(r"\b(?:with|only|if|mit|nur|avec)\b", re.IGNORECASE)
-_SCALES = ("thousand", "million", "billion", "tausend", "millionen", "milliarden")
+_SCALES = ("thousand", "million", "billion")
+_SMALL = {str(number) for number in range(2, 13)}  # written as words, too
+_UNITS = {"second", "minute", "hour", "day", "week", "month", "year", "mm", "cm", "m", "km", "mg", "g", "kg", "percent"}
 _OPPOSITES = tuple(
     (frozenset(one.split()), frozenset(other.split()))
     for one, other in (
@@ -35,20 +38,17 @@ _OPPOSITES = tuple(
             "fell fall fallen decreased decrease declined decline dropped drop lower",
         ),
         ("profit", "loss losse"),
+        (
+            "stieg stiegen steigt gestiegen erhöht erhöhte wuch gewachsen zugenommen",
+            "sank sanken sinkt gesunken fiel fielen gefallen verringert verringerte abgenommen",
+        ),
     )
 )
-_FIGURES = {
-    word: str(number)
-    for words in (
-        "two three four five six seven eight nine ten eleven twelve",
-        "zwei drei vier fünf sechs sieben acht neun zehn elf zwölf",
-    )
-    for number, word in enumerate(words.split(), 2)
-}
 _USUAL = re.compile(  # in any text; in a short one they are as rare as others
     r"\D{1,2}|the|and|for|are|was|were|has|had|have|did|does?|its|that|this|these|those|with|from|into|which|when|what"
     r"|where|who|whom|whose|why|how|many|much|will|would|can|could|there|their|they|them|she|her|his|him|than|then|also"
     r"|only|about|been|being|other|more|most|some|such|very|any|all|but|not|you|your|say"
+    r"|der|die|das|de[mns]|und|ist|sind|war|hat|wie|was|wer|wann|ein|eine[mnrs]?|für|mit|von|auf|nach|zu[mr]|nicht"
 )
 _REPLY = re.compile(r"\s*(?:yes|no|ja|nein|oui|non|sí)\s*[,.:;!]\s*", re.IGNORECASE)
 _Words = list[tuple[str, bool]]  # as they are compared; True: a number or a name, which has to be the same
@@ -94,7 +94,8 @@ class _Weights:
 
     def __getitem__(self, term: str) -> float:
         if term not in self._known:
-            number = max(self._source.count(term), 1)
+            same = spellings(term)
+            number = max(len(re.findall(same, self._source)) if same else self._source.count(term), 1)
             rare = 1 - 2 * math.log(number) / math.log(max(len(self._source) / 6, 10))
             self._known[term] = 0.0 if _USUAL.fullmatch(term) else max(rare, 0.0)
         return self._known[term]
@@ -106,38 +107,50 @@ class _Weights:
 
     def are_together(self, odd: set[str], frame: set[str]) -> bool:
         """True if the document has one of the words near enough of the others."""
-        places = (match for term in odd for match in re.finditer(rf"(?<!\w){re.escape(term)}", self._source))
+        places = (match for term in odd for match in re.finditer(_pattern(term), self._source))
         for match in places:
             near = self._source[max(match.start() - _NEAR, 0) : match.end() + _NEAR]
-            if self.share(frame, {term for term in frame if term in near}) >= _ELSEWHERE:
+            if (
+                self.share(frame, {term for term in frame if term in near or re.search(_pattern(term), near)})
+                >= _ELSEWHERE
+            ):
                 return True
         return False
 
 
 def _support(said: str, asked: set[str], passage: str, weights: _Weights) -> float:
     """The share of a sentence that a passage has; 0 where it lacks a number or a name of it, or says otherwise."""
-    words, there = _words(said), _terms(passage)
+    words, there = _words(_REPLY.sub("", said, count=1)), _terms(passage)
     wanted = {term for term, _ in words if weights[term]}
     is_told = bool(wanted - asked) and (len(wanted & there) > 1 or bool(asked & there))
     if not is_told or {term for term, is_bound in words if is_bound} - asked - there:
         return 0.0
     parts = [passage[a:b] for a, b in sentences(passage)]
     is_other = any(
-        _negates(said, part) or _own_tail(words, _words(part)) or _is_opposite(wanted, _terms(part), weights)
+        _negates(said, part)
+        or _own_tail(words, _words(part))
+        or _other_units(words, _words(part))
+        or _is_opposite(wanted, _terms(part), weights)
         for part in parts
     )
     if not _has_terms(said) and not _NAMES_TERMS.search(said):  # a yes that leaves out on which terms
         is_other = is_other or any(_has_terms(part) and weights.share(wanted, _terms(part)) >= _FRAME for part in parts)
-    return 0.0 if is_other or bool(_denied(said)[1]) > bool(_denied(passage)[1]) else weights.share(wanted, there)
+    is_other = is_other or bool(_denied(said)[1]) > any(_denied(part)[1] for part in parts)
+    return 0.0 if is_other else weights.share(wanted, there)
 
 
 def _says_otherwise(said: str, part: str, passage: str, asked: set[str], weights: _Weights) -> bool:
     """True if a sentence of a passage says another number, another name, or the contrary, with the same words."""
     mine, theirs = _words(said), _words(part)
-    own, there, beside = ({term for term, _ in words if weights[term]} for words in (mine, theirs, _words(passage)))
+    own, there = ({term for term, _ in words if weights[term]} for words in (mine, theirs))
+    beside = _terms(passage)
     if _negates(said, part):
         return weights.share(own, there) >= _FRAME and weights.share(there, own) >= _ELSEWHERE
+    if units := _other_units(mine, theirs):
+        return weights.share(own - units, there) >= _FRAME and not weights.are_together(units, own - units)
     odd = {term for term, is_bound in mine if is_bound} - asked - beside
+    counted = {thing for things in _counted(theirs).values() for thing in things}
+    odd -= {number for number, things in _counted(mine).items() if number in _SMALL and not things & counted}
     frame = own - odd | {term for term in asked if weights[term]}
     if odd and weights.share(frame, beside) >= _FRAME and weights.share(frame, there) >= _ELSEWHERE:
         others = {term for term, is_bound in theirs if is_bound} - own - asked
@@ -164,6 +177,22 @@ def _by_row(
         if figures & there and at is not None:
             return at, text, agrees
     return None
+
+
+def _counted(words: _Words) -> dict[str, set[str]]:
+    """The words right after each number."""
+    found: dict[str, set[str]] = {}
+    for (number, _), (thing, _) in pairwise(words):
+        if number[-1].isdigit():
+            found.setdefault(number, set()).add(thing)
+    return found
+
+
+def _other_units(mine: _Words, theirs: _Words) -> set[str]:
+    """The units of the numbers of a sentence that another one has of other units alone, as minutes for hours."""
+    own, others = _counted(mine), _counted(theirs)
+    pairs = [(own[number], others[number]) for number in own.keys() & others.keys()]
+    return {unit for mine, theirs in pairs if mine | theirs <= _UNITS and not mine & theirs for unit in mine}
 
 
 def _is_opposite(wanted: set[str], there: set[str], weights: _Weights) -> bool:
@@ -215,8 +244,9 @@ def _words(text: str) -> _Words:
 
 def _sign(text: str, match: re.Match[str]) -> str:
     """The minus before a number, which brackets around a fraction or thousands mean, too."""
-    before, after = text[max(match.start() - 2, 0) : match.start()], text[match.end() : match.end() + 1]
-    is_minus = before[-1:] in ("-", "\u2212") and not before[:-1].strip("($\u20ac\u00a3 ")
+    before, after = text[max(match.start() - 3, 0) : match.start()], text[match.end() : match.end() + 1]
+    before = before.rstrip("$€£")[-2:]
+    is_minus = before[-1:] in ("-", "\u2212") and not before[:-1].strip("( ")
     is_bracketed = before[-1:] == "(" and after == ")" and re.search(r"\d[.,]\d", match[0])
     return "-" if match[0][-1].isdigit() and (is_minus or is_bracketed) else ""
 
@@ -233,7 +263,7 @@ def _nots(words: Sequence[str]) -> list[int]:
 
 def _is_double(words: Sequence[str], nots: Sequence[int]) -> bool:
     """True for a sentence such as "not without consent", which is no plain yes or no."""
-    return len(nots) == 2 and any(_WITHOUT.fullmatch(words[i]) for i in nots)
+    return len(nots) > 1 and any(_WITHOUT.fullmatch(words[i]) for i in nots)
 
 
 def _has_terms(text: str) -> bool:
@@ -245,8 +275,8 @@ def _has_terms(text: str) -> bool:
 def _is_bound(word: str, text: str, at: int) -> bool:
     """True for a number, its scale, or a name."""
     return (
-        word[-1].isdigit()
-        or word.lower() in _SCALES
+        (stem := _stem(word))[-1].isdigit()
+        or stem in _SCALES
         or (len(word) > 1 and word[0].isupper() and not is_first_word(text, at))
     )
 
@@ -254,7 +284,13 @@ def _is_bound(word: str, text: str, at: int) -> bool:
 def _stem(word: str) -> str:
     """As words are compared: folded, without the ending of a possessive or a plural; a number in figures,
     without its marks."""
-    if figure := _FIGURES.get(word.casefold()):
-        return figure
-    folded = re.sub(r"(?<=\d),(?=\d{3}\b)|['’]s?$", "", word.casefold())  # noqa: RUF001
+    folded = re.sub(r"(?<=\d)[.,](?=\d{3}\b)|['’]s?$", "", word.casefold())  # noqa: RUF001
+    if (same := CANONICAL.get(folded)) or folded[-1:].isdigit():
+        return same or folded.replace(",", ".").replace(":", ".")
     return folded[:-1] if len(folded) > 3 and folded.endswith("s") and not folded.endswith("ss") else folded
+
+
+def _pattern(term: str) -> str:
+    """The pattern of the words that are compared as one."""
+    begins = rf"(?<!\w){re.escape(term)}"
+    return f"{begins}|{same}" if (same := spellings(term)) else begins

@@ -11,12 +11,42 @@ from collections.abc import Iterator, Sequence
 
 MOST = 8  # that are named
 _QUOTED = re.compile(r"[“\"«„]([^“”\"«»„\n]{3,1000})[”\"»“]")
-_NUMBER = re.compile(r"(?<![\w.,])\d(?:[\d.,:/\u00a0\u202f-]*\d)?(?![\w])")
+_NUMBER = re.compile(r"(?<![\w.,])\d(?:[\d.,:/\u00a0\u202f]*\d)?(?![\w])")
 _LISTED = re.compile(r"(?m)^\s*\d{1,3}[.)]\s")  # the numbers of a list are nobody's
 _NAME = re.compile(r"\b[A-ZÀ-ÖØ-Þ][\w\u2019'-]+(?:[ ][A-ZÀ-ÖØ-Þ][\w\u2019'-]+)*")
 _SENTENCE_ENDS = (".", "!", "?", ":", "\n", "*", "-", "•", "“", '"', "(")
+_GOES_ON = re.compile(
+    r"\b(?:(?:Mr|Mrs|Ms|Dr|Prof|St)\. ...|\d{1,2}\. (?:Jan|Feb|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez))\Z"
+)
 _GROUPED = "(?:[,\u00a0\u202f\u2019']|[.](?=\\d{3}(?!\\d)))?"  # between the digits of a thousand
-_GERMAN = {"der", "das", "und", "ist", "nicht", "eine", "einen", "einem", "für", "von", "wird", "sind", "wie", "wer"}
+_GERMAN = {
+    "der", "die", "das", "des", "dem", "und", "ist", "nicht", "kein", "keine", "eine", "einen", "einem", "für", "von",
+    "mit", "im", "zum", "wird", "sind", "wie", "wer", "wann", "welche", "darf", "muss", "beträgt",
+}  # fmt: skip
+_TITLES = {"mrs", "miss", "herr", "herrn", "frau", "professor"}  # before a name; no names
+_MONTHS = (
+    "january|jan|januar", "february|feb|februar", "march|mar|märz", "april|apr", "may|mai", "june|jun|juni",
+    "july|jul|juli", "august|aug", "september|sep|sept", "october|oct|oktober|okt", "november|nov",
+    "december|dec|dezember|dez",
+)  # fmt: skip
+# Words for the same; the first is the one that they are compared by.
+_SAME = (
+    "2|two|zwei", "3|three|drei", "4|four|vier", "5|five|fünf", "6|six|sechs", "7|seven|sieben", "8|eight|acht",
+    "9|nine|neun", "10|ten|zehn", "11|eleven|elf", "12|twelve|zwölf", *_MONTHS,
+    "thousand|tausend|tsd", "million|millions|millionen|mio", "billion|billions|milliarde|milliarden|mrd|bn",
+    "minute|minutes|min|minuten", "hour|hours|hrs|stunde|stunden", "day|days|tag|tage|tagen",
+    "week|weeks|woche|wochen", "month|months|monat|monate|monaten", "year|years|jahr|jahre|jahren",
+    "kg|kilogram|kilograms|kilogramm", "mg|milligram|milligrams|milligramm",
+    "km|kilometer|kilometers|kilometre|kilometres",
+    "dollar|dollars|usd|$", "euro|euros|eur|€", "pound|pounds|gbp|£",
+)  # fmt: skip
+CANONICAL = {word: words.partition("|")[0] for words in _SAME for word in words.split("|")}
+_SPELLINGS = {words.partition("|")[0]: rf"(?<!\w)(?:{words})(?!\w)" for words in _SAME}
+_SPELLINGS |= {words.partition("|")[0]: rf"(?<!\w)(?:{words[:-2]})(?!\w)|[{words[-1]}]" for words in _SAME[-3:]}
+_SPELLINGS |= {  # in a date in figures, too
+    words.partition("|")[0]: rf"(?<!\w)(?:{words}|\d+[./-]0?{number}[./-]\d+|0?{number}/\d\d?/\d+)(?!\w)"
+    for number, words in enumerate(_MONTHS, 1)
+}
 
 
 def unfounded(answer: str, question: str, texts: Sequence[str]) -> tuple[str, ...]:
@@ -53,16 +83,17 @@ def _claims(answer: str, *, has_small_nouns: bool) -> Iterator[tuple[str, str]]:
     for match in quoted:
         if " " in match[1].strip():
             words = match[1].strip(" .,;:!?…").casefold().split()
-            found.append((match.start(), match[0], r"\s+".join(map(re.escape, words))))
+            found.append((match.start(), match[0], r"\s+".join(map(_any_marks, words))))
     for match in _NUMBER.finditer(plain):
         found.append((match.start(), match[0], _number_pattern(match[0])))
     for match in _NAME.finditer(plain):
         begins = is_first_word(plain, match.start())
-        words = [word for word in match[0].split(" ")[begins:] if len(word) > 2]
+        words = [word for word in match[0].split(" ")[begins:] if len(word) > 2 and word.casefold() not in _TITLES]
         if len(words) == 1 and not has_small_nouns:
             continue
         for word in words:
-            found.append((match.start(), " ".join(match[0].split(" ")[begins:]), rf"\b{re.escape(_stem(word))}"))
+            pattern = spellings(word) or rf"\b{_any_marks(_stem(word))}"
+            found.append((match.start(), " ".join(match[0].split(" ")[begins:]), pattern))
     is_inside = [(match.start(), match.end()) for match in quoted if " " in match[1].strip()]
     for at, text, pattern in sorted(found, key=lambda claim: claim[0]):
         if not any(start < at < stop for start, stop in is_inside):  # the quotation is looked up as a whole
@@ -72,7 +103,18 @@ def _claims(answer: str, *, has_small_nouns: bool) -> Iterator[tuple[str, str]]:
 def is_first_word(text: str, at: int) -> bool:
     """True if a sentence, an item or a quotation begins there, so that a capital letter says nothing."""
     before = text[:at].rstrip(" ")
-    return not before or before.endswith(_SENTENCE_ENDS)
+    return not before or (before.endswith(_SENTENCE_ENDS) and not _GOES_ON.search(f"{before[-5:]} {text[at : at + 3]}"))
+
+
+def spellings(word: str) -> str:
+    """The pattern of all words for the same month, currency, scale or small number; "" for any other word."""
+    return _SPELLINGS.get(CANONICAL.get(word.casefold(), ""), "")
+
+
+def _any_marks(words: str) -> str:
+    """The pattern of some words with any apostrophe and any dash."""
+    escaped = re.sub("['\u2019]", "['\u2019]", re.escape(words))
+    return re.sub(r"\\-|[\u2010-\u2015]", "[-\u2010-\u2015]", escaped)
 
 
 def _stem(word: str) -> str:
@@ -88,4 +130,5 @@ def _number_pattern(number: str) -> str:
         + (_GROUPED if one.isdigit() and digits[i + 1 : i + 2].isdigit() else "")
         for i, one in enumerate(digits)
     )
-    return rf"(?<!\d){pattern}(?!\d)"
+    words = spellings(number)
+    return rf"(?<!\d)0?{pattern}(?!\d){'|' * bool(words)}{words}"

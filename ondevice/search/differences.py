@@ -35,6 +35,7 @@ _ASIDE = re.compile(
 _WORDS = re.compile(r"\w+|[^\w\s]")
 _PLAIN = str.maketrans("\u2018\u2019\u201a\u201c\u201d\u201e\u2010\u2011\u2012\u2013\u2014", "'''\"\"\"-----")
 _LINE = re.compile(r"[^\n]+")
+_ITEM = re.compile(r"\d{1,3}[.)]")  # the number of an item, which another one before it changes
 _AT_EDGE, _FEWEST_LINES = 2, 3  # lines of a page that may stand on all, and that it has beside them
 _ALIKE = 0.3  # of the characters of the shorter text, at least, stand in sentences that both have, or one changed
 _PAIRED = 0.5  # of their words, at least, two sentences share of which one became the other
@@ -137,7 +138,8 @@ def _units(text: str) -> Iterator[_Unit]:
     for start, stop in sentences(text):
         lines = text[start:stop].splitlines(keepends=True) if " | " in text[start:stop] else [text[start:stop]]
         for at, line in zip(accumulate(map(len, lines), initial=start), lines, strict=False):
-            if words := tuple(_WORDS.findall(unicodedata.normalize("NFKC", line).translate(_PLAIN))):
+            words = tuple(_WORDS.findall(unicodedata.normalize("NFKC", line).translate(_PLAIN)))
+            if words and not _ITEM.fullmatch("".join(words)):
                 yield _Unit((at + len(line) - len(line.lstrip()), at + len(line.rstrip())), words)
 
 

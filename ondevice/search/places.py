@@ -16,15 +16,21 @@ from ondevice.search.sentences import sentences
 NUMBERED = ("page", "slide", "sheet")  # units whose numbers are the document's own
 _SHORT_NAME = 3  # letters of a name that may mean something else without its ending
 END_CHARS = 800  # of the text, where a question is about its beginning or end
-_PAGE = rf"(?:{'|'.join(NUMBERED)}|seite|folie|página|pagina)s?"
+_PAGE = rf"(?:{'|'.join(NUMBERED)}|seite|folie|página|pagina)[sn]?"
 _NUMBERS = re.compile(
-    rf"\b{_PAGE}\s*(\d{{1,6}}\b(?:\s*(?:[-\u2013,&]|\b(?:to|through|bis|à|and|und|et|or|oder|with|mit)\b)+\s*"
+    rf"\b(?:{_PAGE}|pp?\.)\s*(\d{{1,6}}\b(?:\s*(?:[-\u2013,&]|\b(?:to|through|bis|à|and|und|et|or|oder|with|mit)\b)+\s*"
     rf"(?:{_PAGE}\s*)?\d{{1,6}}\b)*)",
     re.IGNORECASE,
 )
 _RANGE = re.compile(rf"(\d+)(?:\s*(?:[-\u2013]|to|through|bis|à)\s*(?:{_PAGE}\s*)?(\d+))?", re.IGNORECASE)
+_FEW = {
+    word: number
+    for number, words in enumerate(("two zwei", "three drei", "four vier", "five fünf", "six sechs"), 2)
+    for word in words.split()
+}
 _END = re.compile(
-    rf"\b(?:(first|erste[nr]?)|last|final|letzte[nr]?)\s+{_PAGE}\b(?!\s+of\s+(?:chapter|section|part)\b)", re.I
+    rf"\b(?:(first|erste[nr]?)|last|final|letzte[nr]?)\s+(?:([1-9]\d{{0,3}}|{'|'.join(_FEW)})\s+)?{_PAGE}\b(?!\s+of\s+(?:chapter|section|part)\b)",
+    re.I,
 )
 _TEXTS = f"{TEXTS}|page|chapter|section|it"
 _TEXT = rf"(?:{_TEXTS})"
@@ -36,7 +42,9 @@ _END_OF_TEXT = re.compile(
     rf"(?:sentence|line|row|satz|zeile|(paragraph|absatz))(?=\W*\Z|\s+(?:says?|reads?|about|mean|lautet?|{_OF_IT}))"
 )
 _WHICH_PAGE = re.compile(rf"\b(?:which|what|welche[nmr]?)\s+{_PAGE}\b", re.IGNORECASE)
-_HEADED = r"(?m)^[#\s]*(?:(?:section|chapter|clause|article|abschnitt|kapitel|artikel|§)\s*{0}\b|{0}[.):]?\s+[^\W\d])"
+_HEADED = (
+    r"(?m)^[# \t\f]*(?:(?:section|chapter|clause|article|abschnitt|kapitel|artikel|§)\s*{0}\b|{0}[.):]?\s+[^\W\d])"
+)
 _IS = r"(?:does|do|is|are|was|were)"
 # Of a word or a name, or a quotation: what else occurs or is used is no word.
 _COUNT = re.compile(
@@ -55,7 +63,9 @@ _ABOUT_FILE = re.compile(
     r"|\bhow long is (?:this|the) (?:document|text|file|pdf|book|paper|article|report|manual|novel)\W*\Z"
     r"|\bwhat is (?:the|its) file ?name\W*\Z|\b(?:this|the) (?:file|document)(?:['\u2019]s)? (?:file ?)?name\b"
     r"|\bdateiname\b|\bname of (?:this|the) (?:file|document)\b"
-    r"|\bwie viele (?:seiten|folien) (?:hat|gibt|sind|umfasst|enthält)\b"
+    r"|\bwie viele (?:seiten|folien) (?:hat|gibt|sind|umfasst|enthält)\b|\bnumber of pages\W*\Z"
+    r"|\bwie lang ist (?:das|dieses) (?:dokument|pdf|buch)\W*\Z|\bwie heißt (?:die|diese) datei\b"
+    r"|\bwhat is (?:this|the) file called\b"
 )
 _HOW_MANY_TABLES = re.compile(rf"(?i)\bhow many tables{_IN_ALL}|\bwie viele tabellen (?:hat|gibt|sind|enthält)\b")
 _TABLE = re.compile(r"(?:^[^\n]* \| [^\n]*\n){2,}", re.MULTILINE)
@@ -64,6 +74,8 @@ _OF_ITSELF = re.compile(
     rf"(?i)\b(?:title|authors?) of (?:this {_TEXT}\b|the {_TEXT}\s*[?.!]*\Z)"
     rf"|\bwho wrote (?:this {_TEXT}\b|the (?:document|text|paper|book|article|report|novel|manual)\s*[?.!]*\Z)"
     r"|\bwhat(?:['\u2019]s| is) the title\W*\Z|\bwho (?:is|are) the authors?\W*\Z"
+    r"|\bwie (?:lautet|heißt) der titel(?: (?:des|dieses) (?:dokuments?|textes|buch(?:e?s)|berichts|artikels))?\W*\Z"
+    r"|\bwer (?:ist der autor|ist die autorin|sind die autor(?:en|innen))\W*\Z"
     r"|\bwer hat (?:dies\w*|das|den) (?:\w*dokument|\w*text|artikel|buch|bericht|aufsatz|roman) geschrieben\b"
 )
 _LISTS = re.compile(
@@ -82,15 +94,16 @@ _WHOLE = re.compile(
     r"(?=\s*[,;.?!]|\s*\Z| in (?:short|brief|general|one|two|three|a few|\d))"
     r"|\b(?:entire|whole) (?:document|text|paper|book|article|report|contract|story)\b"
     r"|\bwhat (?:has |have |was |were )?changed\b(?=\W*\Z| between\b)"
-    r"|\bzusammenfass|\bworum (?:geht|handelt)|\bfass\w*\b.*\bzusammen\b"
+    r"|\bzusammenfass|\b(?:worum|um was) (?:geht|handelt)|\bwichtigsten? (?:punkte|aussagen)\b|\bkernaussagen?\b"
+    r"|\büberblick\b|\bfass\w*\b.*\bzusammen\b"
     r"|\brésum[eé](?!\s+say)|\bde quoi (?:parle|s['\u2019]agit)|\bresúm[ae]|\bde qué trata|总结|概括|概述|要約"
     r"|(?:\A\W*|\b(?:puedes|puede|por favor,?) )resum(?:e|en|ir|a)\b|\bresum(?:e|en|ir|a) (?:el|la|los|las|este|esta)\b"
 )
 
 
 def pages_named(question: str, unit: str, numbers: Sequence[int]) -> list[range]:
-    """Indices of the pages that a question names by number, or as the first or last, in ranges; none where none of them
-    is there.
+    """Indices of the pages that a question names by number, or as the first or last ones, in ranges; none where none of
+    them is there.
 
     Args:
         unit: the document's word for its pages; if it is none of `NUMBERED`, nobody knows their numbers.
@@ -102,7 +115,10 @@ def pages_named(question: str, unit: str, numbers: Sequence[int]) -> list[range]
         found = (range(bisect_left(numbers, first), bisect_right(numbers, last)) for first, last in named)
         return [pages for pages in sorted(found, key=lambda pages: pages.start) if pages]
     end = _END.search(question)
-    return [] if end is None else [range(1) if end[1] else range(len(numbers) - 1, len(numbers))]
+    if end is None:
+        return []
+    many = min(int(_FEW.get((end[2] or "1").lower(), end[2] or 1)), len(numbers))
+    return [range(many) if end[1] else range(len(numbers) - many, len(numbers))]
 
 
 def _numbers(question: str) -> list[tuple[int, int]]:

@@ -8,12 +8,18 @@ from collections.abc import Iterator
 # A sentence ends after its mark, at an empty line, and where a list, a table or a heading goes on in a new line.
 _BREAK = re.compile(r"[.!?…]['\"”’»)\]]*\s+|[。！？]\s*|\n\s*\n\s*|\n(?=\s*(?:[-*•#|>]|\d+[.)]\s))")  # noqa: RUF001
 _SHORT = re.compile(  # before a full stop that ends no sentence
-    r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|Messrs|vs|approx|ca|cf|e\.g|i\.e|bzw|vgl|bspw|inkl|z\. ?B|d\. ?h|u\. ?a"
-    r"|(?<!vitamin )[A-Z])\.\s+\Z"
+    r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|Messrs|vs|approx|ca|cf|e\.g|i\.e|bzw|vgl|bspw|inkl|zzgl|ggf|evtl|sog|Mio|Mrd|Hr|Fa"
+    r"|z\. ?B|d\. ?h|u\. ?a|(?<!vitamin )[A-Z])\.\s+\Z"
 )
-_BEFORE_NUMBER = re.compile(r"(?i)\b(?:nos?|nr|arts?|abs|sec|figs?|eq|vol|pp?|s)\.\s+\Z")
+_BEFORE_NUMBER = re.compile(
+    r"(?i)\b(?:nos?|nr|arts?|abs|sec|figs?|eqs?|tab|abb|kap|ziff|vol|pp?|s|al"
+    r"|jan|feb|mar|apr|aug|sept?|oct|okt|nov|dec|dez)\.\s+\Z"
+)
+_NUMBER = re.compile(r"[\d(]|(?!I [a-z])[IVX]+\b")
 _ORDINAL = re.compile(r"\b\d{1,2}\. +\Z")
+_ORDINAL_OF = re.compile(r"(?i)\b(?:de[rmns]|die|das|im) \d{1,2}\. +\Z")  # German; a noun comes after it
 _MONTH = re.compile(r"(?:Jan|Feb|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)")
+_NEAR = 16  # characters that tell, on either side of a mark
 
 
 def sentences(text: str) -> Iterator[tuple[int, int]]:
@@ -31,7 +37,7 @@ def _is_within(text: str, start: int, match: re.Match[str]) -> bool:
     """True for a full stop after which the sentence goes on."""
     if match[0][0] != "." or "\n\n" in match[0]:
         return False
-    before, after = text[start : match.end()], text[match.end() : match.end() + 3]
-    is_date = _ORDINAL.search(before) is not None and _MONTH.match(after) is not None
-    is_short = _SHORT.search(before) is not None or (_BEFORE_NUMBER.search(before) and re.match(r"[\dIVX]", after))
-    return after[:1].islower() or is_date or bool(is_short)
+    before, after = text[max(start, match.end() - _NEAR) : match.end()], text[match.end() : match.end() + _NEAR]
+    is_ordinal = _ORDINAL.search(before) and (_MONTH.match(after) or _ORDINAL_OF.search(before))
+    is_short = _SHORT.search(before) or (_BEFORE_NUMBER.search(before) and _NUMBER.match(after))
+    return after[:1].islower() or bool(is_ordinal or is_short)

@@ -18,7 +18,8 @@ _KINDS = {
 _PLAIN = re.compile(
     "please|can|could|you|i|list|name|give|show|tell|me|us|enumerate|what|which|are|is|how|many|all|every|of|the|its|main"
     "|top|level|table|in|this|that|document|paper|book|text|report|article|file|it|there|does|do|have|has|here|and|their"
-    "|titles|section|chapter|nenne|zeige|welche|wie|viele|alle|die|das|der|des|dokuments|buchs|textes|gibt|es|hat|im|sind"
+    "|titles|section|chapter|nenne|zeige|welche|wie|viele|alle|die|das|der|des|dem"
+    "|dokuments?|buch(?:e?s)?|textes|berichts?|gibt|es|hat|im|sind|gib|mir|bitte|diese[ms]?|liste|auf"
 )
 _OFFERS, _LISTS = {"do", "can", "could"}, {"list", "name", "show", "give", "tell", "how", "what", "which"}
 _HOW_MANY = re.compile(
@@ -32,13 +33,17 @@ _WHERE = re.compile(
     r"(?i)\b(?:which|what) (?:section|chapter|heading)s? (?:mention|contain)s? "
     r"(?:the (?:word|name|phrase|term) )?(.+?)\s*[?.!]*\Z"
 )
+_PAGES = re.compile(
+    r"(?i)\b(?:(?:which|what) (?:pages?|slides?) mentions?|welche (?:seiten?|folien?) (?:erwähn|nenn)(?:en|t))"
+    r"(?: (?:the|an?|de[nr]|die|das))?(?: (?:word|name|phrase|term|wort|namen))? (.+?)\s*[?.!]*\Z"
+)
 _MOST = 100  # headings of one answer
 
 
 def from_outline(
     question: str, texts: Sequence[str], headings: Callable[[], Sequence[Heading]], page: Callable[[int], str]
 ) -> str:
-    """The answer to a question for the headings, their number or one of them, or for the sections that have a word.
+    """The answer to a question for the headings, their number or one of them, or for the places that have a word.
 
     Args:
         texts: of the document, page by page.
@@ -48,6 +53,11 @@ def from_outline(
     Returns:
         "" where the question is another one, or the document has no headings.
     """
+    if pages := _PAGES.search(question):
+        words = pages[1].strip("\"\u201c\u201d\u201e'")
+        places = [*dict.fromkeys(page(index) for index, *_ in matches(phrase(words), texts))]
+        more = f" and {len(places) - _MOST} more" if len(places) > _MOST else ""
+        return f"\u201c{words}\u201d stands here: {', '.join(places[:_MOST])}{more}." if places else ""
     where, nth, kind = _WHERE.search(question), _NTH.search(question) or _NTH_TITLE.search(question), _listed(question)
     if not (where or nth or kind) or not (all_of_them := headings()):
         return ""

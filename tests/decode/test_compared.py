@@ -114,6 +114,17 @@ def test_a_long_sentence_is_cut_around_what_differs_on_the_page_of_that() -> Non
     assert answer.text.count("…”") == 2
 
 
+def test_a_sentence_over_two_pages_is_quoted_whole_with_the_page_of_its_change() -> None:
+    old = ("The rent is 900 euros. Heating and water are paid ", "by the tenant in May. Keys are handed out. ")
+    answer = known("What changed?", old, (old[0], old[1].replace("May", "June")))
+    assert answer is not None
+    assert "In lease-2.pdf, page 2: \u201cHeating and water are paid by the tenant in June.\u201d" in answer.text
+    assert [(source.page, source.text) for source in answer.sources.passages] == [
+        (2, "by the tenant in May."),
+        (4, "by the tenant in June."),
+    ]
+
+
 def test_of_more_documents_the_two_that_are_named_are_compared() -> None:
     other = ("Rain fell on the hill all night. The boat was late again.",)
     answer = known("What changed between lease-1.pdf and lease-3?", OLD, other, NEW)

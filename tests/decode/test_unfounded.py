@@ -54,6 +54,25 @@ def test_marks_between_digits_are_those_of_any_language():
     assert unfounded("It is 1500, 1,500 or 12.5 at 3:30, not 15 or 250.", "", pages) == ("15", "250")
 
 
+@pytest.mark.parametrize(
+    ("answer", "missing"),
+    [
+        ("It ran from 2015-2018 for 3 months.", ()),
+        ("The sum is USD 5 or 4 million euros.", ()),
+        ("It begins on January 5, in October and on 3 March.", ()),
+        ("It ends in April, May or August.", ("April", "August")),
+        ("O'Brien said \"it isn't so\" to Mrs Lund.", ()),
+        ("It was said by Mr. Brekke in 6 weeks.", ("Brekke", "6")),
+    ],
+)
+def test_other_spellings_of_the_same_are_found(answer: str, missing: tuple[str, ...]) -> None:
+    pages = (
+        "From 2015\u20132018, for three months: $5 and 4 Mio. \u20ac on Jan. 05. It may end on 2018-10-14 or 03/03/19.",
+        "O\u2019Brien said to Ingrid Lund: \u201cIt isn\u2019t so.\u201d",
+    )
+    assert unfounded(answer, "?", pages) == missing
+
+
 def test_nouns_of_a_german_answer_are_no_names():
     answer = "Wie im Vertrag steht, ist die Frist drei Monate, und Ingrid Lund zahlt."
     assert unfounded(answer, "Wie lang ist die Frist?", ("The notice period is three months.",)) == ("Ingrid Lund",)

@@ -76,6 +76,14 @@ def test_quotation_marks_and_dashes_are_no_difference_and_neither_is_what_moved(
     assert said(first, doubled) == [("", SENTENCES[3])]
 
 
+def test_numbers_of_items_are_no_difference_where_one_comes_before_them() -> None:
+    first, second = (
+        "\n".join(f"{at}. {sentence}" for at, sentence in enumerate(own, 1))
+        for own in (SENTENCES, [SENTENCES[0], "Dogs stay outside.", *SENTENCES[1:]])
+    )
+    assert said(first, second) == [("", "Dogs stay outside.")]
+
+
 def test_words_that_are_written_apart_are_a_difference() -> None:
     first = f"{' '.join(SENTENCES)} They set it apart."
     assert said(first, first.replace("apart", "a part")) == [("They set it apart.", "They set it a part.")]

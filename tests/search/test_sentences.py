@@ -20,6 +20,11 @@ from ondevice.search.sentences import sentences
         ("It is 5. Next\n\nof all", ["It is 5. ", "Next\n\n", "of all"]),
         ("She said: \u201cGo.\u201d Then he went.", ["She said: \u201cGo.\u201d ", "Then he went."]),
         ("...", ["..."]),
+        ("On Jan. 5, 2020 it rained. In Dec. It snowed.", ["On Jan. 5, 2020 it rained. ", "In Dec. ", "It snowed."]),
+        ("Ek et al. (2019) use Eq. (4). The rest", ["Ek et al. (2019) use Eq. (4). ", "The rest"]),
+        ("He said no. It rained. He said no. I left.", ["He said no. ", "It rained. ", "He said no. ", "I left."]),
+        ("Er betrug 5 Mio. Euro zzgl. Steuer. Mehr", ["Er betrug 5 Mio. Euro zzgl. Steuer. ", "Mehr"]),
+        ("Im 19. Jahrhundert der 2. Absatz. Mehr", ["Im 19. Jahrhundert der 2. Absatz. ", "Mehr"]),
     ],
 )
 def test_a_full_stop_of_an_abbreviation_a_date_or_an_initial_ends_none(text: str, found: list[str]) -> None:

@@ -33,6 +33,9 @@ def said(question: str, texts: Sequence[str] = PAPER) -> str:
         "What are all the headings of this paper?",
         "Show me the table of contents",
         "How many headings does the essay have?",
+        "Zeige mir das Inhaltsverzeichnis",
+        "Gib mir bitte die Gliederung dieses Berichts",
+        "Welche Überschriften hat das Dokument?",
     ],
 )
 def test_headings_are_listed_with_their_pages(question: str) -> None:
@@ -77,6 +80,9 @@ def test_chapters_are_those_that_call_themselves_so() -> None:
             "\u201cTwo boats\u201d stands in \u201c1 Introduction\u201d (page 1), \u201c2.1 Tides\u201d (page 2).",
         ),
         ("Which section mentions the sun?", ""),
+        ("Which pages mention the boats?", "\u201cboats\u201d stands here: page 1, page 2."),
+        ("Welche Seiten erwähnen den Moon?", "\u201cMoon\u201d stands here: page 2."),
+        ("Which page mentions the sun?", ""),
         ("What are the parts of the ferry?", ""),
         ("What are the parts?", ""),
         ("What is the name of the second chapter's hero?", ""),
