@@ -17,7 +17,7 @@ _REASONS = {
     "cancelled": "The answer was stopped. ",
     "turn": "The answer was ended here, since others wait for the model. ",
     "loop": "The model began to repeat itself, and was stopped. ",
-    "outline": "From the headings of the document, without the model. ",
+    "outline": "From headings or words of the document, without the model. ",
     "quoted": "From a search of all sentences of the document, without the model. ",
     "compared": "From a comparison of all sentences of both documents, without the model. ",
     "not_found": "Neither the words of the question nor the model find an answer in it. ",
@@ -291,7 +291,7 @@ def evidence(stop_reason: object, note: str, num_passages: int) -> str:
     `note` is what `looked_at` has said.
     """
     if stop_reason == "outline":
-        return "The headings of the document are the answer, without the model."
+        return "Headings or words of the document are the answer, without the model."
     if stop_reason == "quoted":
         found, none = "found by their words, without the model", "All sentences were searched; none has these words."
         return f"Sentences of the document, {found}." if num_passages else none

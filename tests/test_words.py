@@ -83,7 +83,7 @@ def test_the_account_of_an_answer_from_the_outline_says_so_and_names_no_speed() 
     answer = replace(ANSWER, stop_reason="outline", ttft_seconds=0.002, decode_seconds=0.0, stage_seconds={})
     account = words.account(answer, words.Holdings("page", 1_000_000))
     assert account.startswith(
-        "From the headings of the document, without the model. Time: First word after 2 ms · Read"
+        "From headings or words of the document, without the model. Time: First word after 2 ms · Read"
     )
 
 
@@ -121,7 +121,7 @@ def test_the_account_tells_of_every_method() -> None:
          "From a search of the whole text: 30 % was read. 2.0 s"),
         ({"ledger": replace(LEDGER, tokens_unread=0), "stop_reason": "cancelled"},
          "The answer was stopped. All of the document was read. 2.0 s"),
-        ({"stop_reason": "outline"}, "From the headings of the document, without the model. 2.0 s"),
+        ({"stop_reason": "outline"}, "From headings or words of the document, without the model. 2.0 s"),
         ({"stop_reason": "quoted"},
          "From a search of all sentences of the document, without the model. 2.0 s"),
         ({"stop_reason": "compared"},
