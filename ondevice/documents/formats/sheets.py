@@ -66,7 +66,7 @@ def _rows(table: str) -> Iterator[str]:
 
 
 def _text(cell: str) -> str:
-    """What a cell shows, its raised and lowered letters as such."""
+    """The text that a cell shows, its raised and lowered letters as such."""
     cell = _TAG.sub("", cell)
     text = "".join(block.text for block in html_blocks(cell)) if "<su" in cell else html.unescape(cell)
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
