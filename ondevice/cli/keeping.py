@@ -40,7 +40,11 @@ class Keeper:
         return self._place is not None
 
     def open(self) -> Session | None:
-        """The session that an earlier command was stopped in, and a line that says so; None: there is none."""
+        """The session that an earlier command was stopped in, and a line that says so; None: there is none.
+
+        Raises:
+            PotError: there is no room for it; it stays.
+        """
         from ondevice.session.saving import load_reading
 
         if self._place is None or not self._place.is_file():
@@ -48,6 +52,8 @@ class Keeper:
         try:
             session = load_reading(self._engine, self._place)
         except PotError as error:
+            if type(error) is PotError and error.__cause__ is None:  # no room for it just now
+                raise
             say(f"What was kept of an earlier reading is of no use, and it begins again: {error.what}.", "yellow")
             self.remove()
             return None

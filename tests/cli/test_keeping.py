@@ -104,6 +104,23 @@ def test_no_resume_keeps_nothing_and_forgets(
     assert not list(kept.iterdir())
 
 
+def test_a_reading_that_has_no_room_just_now_stays(
+    checkpoint: Path, text: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_after(300, monkeypatch)
+    ask(checkpoint, text, "When?")
+
+    def refuses(*_: object) -> None:
+        raise PotError("There is no room for the pot")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saving, "load_reading", refuses)
+        refused = ask(checkpoint, text, "When?")
+    assert refused.exit_code == 2
+    assert "no room" in refused.stderr
+    assert "Going on" in ask(checkpoint, text, "When?").stderr
+
+
 def test_a_damaged_reading_is_read_anew(
     checkpoint: Path, text: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
