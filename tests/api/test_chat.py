@@ -29,7 +29,8 @@ ASKED: Any = [{"role": "user", "content": "When was the lamp lit?"}]
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with variables_kept(), serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
+    library = Library(tmp_path_factory.mktemp("library"))
+    with variables_kept(), serving(ENGINE, port=0, library=library, keeps=False) as address:
         yield address
 
 
