@@ -245,11 +245,17 @@ class Answer:
         if not self._features.names_sources or not self._written or self.stop_reason == "not_found":
             return
         self._end_writing()
-        self._undo.rewind()
-        if self._host is not None and self._recalled is not None:
-            self._host.recall(self._undo)
+        context, ids = self._context, self._prompt.ids
+        num_there = 0
+        if self._host is None and self._undo.is_empty and not context.pot.shape.state:
+            num_there = len(ids) - 1  # its last token chose the first of the answer, and is read again
+            self._undo.keep(num_there)
+        else:
+            self._undo.rewind()
+            if self._host is not None and self._recalled is not None:
+                self._host.recall(self._undo)
         self._sources = find_sources(
-            self._context, self._prompt.ids, self._written, self._generation.num_sources, self._is_stopped
+            context, ids, self._written, self._generation.num_sources, self._is_stopped, num_there
         )
 
     def take_back(self) -> None:

@@ -1,7 +1,7 @@
 """Sources of an answer: the attention of the queries that chose its words, traced to passages of the document.
 
-When the answer is written the pot is taken back, and question and answer are read once more in a pass that observes
-attention; decoding itself is not touched. Attention is no proof: it says what the model attended to, not why.
+When the answer is written it is taken out of the pot and read once more in a pass that observes attention; decoding
+itself is not touched. Attention is no proof: it says what the model attended to, not why.
 """
 
 from __future__ import annotations
@@ -53,15 +53,21 @@ class Look:
 
 
 def find_sources(
-    context: Context, ids: list[int], written: list[int], number: int, is_stopped: Callable[[], bool]
+    context: Context,
+    ids: list[int],
+    written: list[int],
+    number: int,
+    is_stopped: Callable[[], bool],
+    num_there: int = 0,
 ) -> Sources:
-    """The passages that an answer attended to, the one it attended to most first; the pot is as it was afterwards.
+    """The passages that an answer attended to, the one it attended to most first.
 
     Args:
-        context: its pot holds the document, and what was brought back for this answer.
+        context: its pot holds the document, what was brought back for this answer, and of the question what is there.
         ids: the question with its template.
         written: tokens of the answer.
         number: passages, at most.
+        num_there: tokens of the question that the pot still holds, all but the last one at most; they leave it.
 
     Returns:
         The passages with at least a third of the first one's share, and how many tokens of the answer they are from:
@@ -69,11 +75,11 @@ def find_sources(
         and none where `is_stopped` returned True.
     """
     tokens = context.tokens
-    num_seen = min(len(written), context.pot.num_free - len(ids) + 1)
+    num_seen = min(len(written), context.pot.num_free + num_there - len(ids) + 1)
     if not tokens.keeps_text or num_seen < 1:
         return Sources()
     try:
-        look = look_back(context, ids, written[:num_seen], is_stopped)
+        look = look_back(context, ids, written[:num_seen], is_stopped, num_there)
     except PassStopped:
         return Sources()
     scores, attention = (token_weights(context, slots) for slots in (look.beyond_neutral(), look.answer))
@@ -81,18 +87,26 @@ def find_sources(
     return Sources(tuple(one for one in found if one.share >= _LEAST * found[0].share), num_seen)
 
 
-def look_back(context: Context, ids: list[int], written: list[int], is_stopped: Callable[[], bool]) -> Look:
+def look_back(
+    context: Context, ids: list[int], written: list[int], is_stopped: Callable[[], bool], num_there: int = 0
+) -> Look:
     """Read a question and its answer again, and a neutral text, and note what they attend to.
 
+    Args:
+        num_there: as `find_sources`.
+
     Raises:
-        PassStopped: `is_stopped` returned True; the pot is as it was.
+        PassStopped: `is_stopped` returned True.
     """
     pot, decoder = context.pot, context.decoder
+    before = [used - num_there for used in pot.num_cached], [at - num_there for at in pot.next_position]
     # The last token of the question chose the first of the answer, and so on; the last of the answer chose none.
-    answer = _attention(decoder, pot, [*ids, *written[:-1]], len(written), is_stopped)
+    answer = _attention(decoder, pot, [*ids[num_there:], *written[:-1]], len(written), is_stopped)
+    if num_there:
+        pot.rewind_to_(*before)
     neutral_ids = context.loaded.tokenizer.encode(_NEUTRAL)[0].tolist()[: pot.num_free]
     neutral = _attention(decoder, pot, neutral_ids, len(neutral_ids), is_stopped)
-    return Look(answer, neutral)
+    return Look([layer[:, :used] for layer, used in zip(answer, before[0], strict=True)], neutral)
 
 
 def token_weights(context: Context, slots: list[Tensor]) -> npt.NDArray[np.float64]:

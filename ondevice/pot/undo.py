@@ -60,6 +60,18 @@ class UndoLog:
         self._entries.append(entry)
         self.peak_bytes = max(self.peak_bytes, self._native_bytes + self._kept_bytes)
 
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing was overwritten since this log was made, or is again as it was."""
+        return not self._entries
+
+    def keep(self, num_tokens: int) -> None:
+        """Take back all but the first tokens that came since this log was made; all lie in slots that were free."""
+        assert self.is_empty
+        before = zip(self._num_cached, self._next_position, strict=True)
+        num_cached, next_position = zip(*((used + num_tokens, at + num_tokens) for used, at in before), strict=True)
+        self._pot.rewind_to_(list(num_cached), list(next_position))
+
     def rewind(self) -> None:
         """Put the pot back to the state it had when this log was made."""
         pot = self._pot

@@ -110,6 +110,35 @@ def test_small_passes_note_the_same_as_a_large_one(loaded: Any, monkeypatch: pyt
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("num_left", [1, 2, 5])
+def test_a_question_that_is_in_the_pot_still_is_not_read_again(loaded: Any, num_left: int) -> None:
+    session = read(loaded)
+    pot, decoder = session.context.pot, session.context.decoder
+    ids, written = session.context.chat.question("Who?"), [72, 101, 114]
+    expected = look_back(session.context, ids, written, lambda: False)
+    before = pot.state()
+    decoder.forward(decoder.ids(ids[:-num_left]), pot)
+    look = look_back(session.context, ids, written, lambda: False, len(ids) - num_left)
+    for one, other in zip([*look.answer, *look.neutral], [*expected.answer, *expected.neutral], strict=True):
+        torch.testing.assert_close(one, other)
+    after = pot.state()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+def test_an_answer_reads_its_question_once(loaded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = read(loaded)
+    forward, sizes = session.context.decoder.forward, list[int]()
+
+    def noted(ids: torch.Tensor, *args: Any, **options: Any) -> Any:
+        sizes.append(ids.shape[1])
+        return forward(ids, *args, **options)
+
+    monkeypatch.setattr(session.context.decoder, "forward", noted)
+    finished = ask(session)
+    assert finished.sources.passages
+    assert sizes[0] - 1 not in sizes, "all but the last of its tokens were read twice"
+
+
 def test_the_prompt_and_the_sinks_have_no_weight(loaded: Any) -> None:
     session = read(loaded)
     pot = session.context.pot
