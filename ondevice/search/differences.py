@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import accumulate
@@ -36,12 +36,18 @@ _WORDS = re.compile(r"\w+|[^\w\s]")
 _PLAIN = str.maketrans("\u2018\u2019\u201a\u201c\u201d\u201e\u2010\u2011\u2012\u2013\u2014", "'''\"\"\"-----")
 _LINE = re.compile(r"[^\n]+")
 _ITEM = re.compile(r"\d{1,3}[.)]")  # the number of an item, which another one before it changes
+_HEADING = re.compile(  # the number of one, too; not of a section that a sentence speaks of
+    r"\A(?:§|(?i:section|article|clause|chapter|part|appendix|kapitel|abschnitt|artikel|teil)\b)\s*\d{1,3}\b[.:)]?"
+    r"(?=[ \t]+[^\W\d_][^\n.;,?!|]{1,60}(?:\n\W*[A-ZÄÖÜ0-9]|\s*\Z))"
+)
 _AT_EDGE, _FEWEST_LINES = 2, 3  # lines of a page that may stand on all, and that it has beside them
 _ALIKE = 0.3  # of the characters of the shorter text, at least, stand in sentences that both have, or one changed
 _PAIRED = 0.5  # of their words, at least, two sentences share of which one became the other
 _MOST_PAIRS = 250_000  # of sentences of one place that are held against each other
+_MOST_MATCHES = 100_000  # of each sentence with each of the other text that is equal
 
 Span = tuple[int, int]
+_Words = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ class _Unit(NamedTuple):
     """A sentence, or a row of a table: where it stands, and its words and marks, as they are compared."""
 
     span: Span
-    words: tuple[str, ...]
+    words: _Words
 
 
 _Pair = tuple[_Unit | None, _Unit | None]
@@ -116,21 +122,49 @@ def differences(first: str, second: str) -> list[Difference] | None:
     """
     units = [list(_units(text)) for text in (first, second)]
     words = [[unit.words for unit in own] for own in units]
-    codes = SequenceMatcher(None, words[0], words[1]).get_opcodes()
-    pairs = [
-        pair
+    keys: list[Sequence[object]] = [_numbered(own) if _repeat(*words) else own for own in words]
+    codes = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes()
+    blocks = [
+        (units[0][a:b], units[1][c:d])
         for code, a, b, c, d in codes
         if code != "equal" and _run(words[0][a:b]) != _run(words[1][c:d])  # else sentences end elsewhere, that is all
-        for pair in _aligned(units[0][a:b], units[1][c:d])
     ]
+    gone, come = (Counter(unit.words for block in blocks for unit in block[at]) for at in (0, 1))
+    moved = gone & come, gone & come
+    odd = ([_without(moved[at], block[at]) for at in (0, 1)] for block in blocks)
+    pairs = [pair for one, other in odd for pair in _aligned(one, other)]
     same = sum(_length(words[0][a:b]) for code, a, b, _, _ in codes if code == "equal")
-    same += _length([one.words for one, other in pairs if one is not None and other is not None])
+    same += _length((gone & come).elements())
+    same += _length(one.words for one, other in pairs if one is not None and other is not None)
     if same < _ALIKE * min(map(_length, words)):
         return None
-    gone = Counter(one.words for one, other in pairs if one is not None and other is None)
-    come = Counter(other.words for one, other in pairs if other is not None and one is None)
-    moved = gone & come, gone & come
-    return [_difference(first, second, *pair) for pair in pairs if not _is_moved(moved, *pair)]
+    return [_difference(first, second, *pair) for pair in pairs]
+
+
+def _without(moved: Counter[_Words], units: Iterable[_Unit]) -> list[_Unit]:
+    """The units that do not stand at another place of the other text; `moved` counts down how many do."""
+    found = []
+    for unit in units:
+        moved[unit.words] -= 1
+        if moved[unit.words] < 0:
+            found.append(unit)
+    return found
+
+
+def _repeat(first: Sequence[_Words], second: Sequence[_Words]) -> bool:
+    """True for texts of which the same comes so often that comparing their order takes long."""
+    times = Counter(second)
+    return sum(number * times[one] for one, number in Counter(first).items()) > _MOST_MATCHES
+
+
+def _numbered(all_words: Sequence[_Words]) -> list[tuple[_Words, int]]:
+    """Each with how many of its kind come before it: the n-th of one text is the n-th of the other, and no other."""
+    times = Counter[_Words]()
+    found = []
+    for words in all_words:
+        found.append((words, times[words]))
+        times[words] += 1
+    return found
 
 
 def _units(text: str) -> Iterator[_Unit]:
@@ -138,16 +172,17 @@ def _units(text: str) -> Iterator[_Unit]:
     for start, stop in sentences(text):
         lines = text[start:stop].splitlines(keepends=True) if " | " in text[start:stop] else [text[start:stop]]
         for at, line in zip(accumulate(map(len, lines), initial=start), lines, strict=False):
-            words = tuple(_WORDS.findall(unicodedata.normalize("NFKC", line).translate(_PLAIN)))
+            plain = unicodedata.normalize("NFKC", _HEADING.sub("", line.lstrip())).translate(_PLAIN)
+            words = tuple(_WORDS.findall(plain))
             if words and not _ITEM.fullmatch("".join(words)):
                 yield _Unit((at + len(line) - len(line.lstrip()), at + len(line.rstrip())), words)
 
 
-def _run(all_words: Sequence[Sequence[str]]) -> list[str]:
+def _run(all_words: Iterable[_Words]) -> list[str]:
     return [word for words in all_words for word in words]
 
 
-def _length(all_words: Sequence[Sequence[str]]) -> int:
+def _length(all_words: Iterable[_Words]) -> int:
     """The characters of some sentences."""
     return sum(map(len, _run(all_words)))
 
@@ -182,15 +217,6 @@ def _aligned(first: Sequence[_Unit], second: Sequence[_Unit]) -> list[_Pair]:
 def _share(one: Counter[str], other: Counter[str]) -> float:
     """The share of their words that two sentences have in common."""
     return 2 * (one & other).total() / (one.total() + other.total())
-
-
-def _is_moved(moved: tuple[Counter[tuple[str, ...]], ...], one: _Unit | None, other: _Unit | None) -> bool:
-    """True for a sentence that stands at another place of the other text; `moved` counts down how many do."""
-    unit, left = (one, moved[0]) if other is None else (other, moved[1])
-    if unit is None or (one is not None and other is not None) or not left[unit.words]:
-        return False
-    left[unit.words] -= 1
-    return True
 
 
 def _difference(first: str, second: str, one: _Unit | None, other: _Unit | None) -> Difference:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ondevice.search.differences import asks_for_differences, differences, joined, subject_of
@@ -53,6 +53,8 @@ def test_where_pages_and_lines_end_is_no_difference(cuts: list[int], has_blanks:
     pages = [text[a:b] for a, b in zip([0, *blanks], [*blanks, len(text)], strict=True)]
     if has_blanks:
         pages = [page.replace(" has", "\nhas").rstrip() + "\n\n" for page in pages]
+        edges = [{page.strip().split("\n")[at] for page in pages} for at in (0, -1)]
+        assume(all(len(lines) == len(pages) for lines in edges))  # else they stand above or below all
     assert len(joined(pages)) == sum(map(len, pages))
     assert differences(text, joined(pages)) == []
 
@@ -134,3 +136,28 @@ def test_questions_for_differences_are_known_with_their_subject(question: str, s
 )
 def test_other_questions_are_left_alone(question: str) -> None:
     assert not asks_for_differences(question)
+
+
+def test_numbers_of_headings_are_no_difference_and_those_in_sentences_are() -> None:
+    first = (
+        "§ 2 Rent\nThe rent is 900 Euro.\n\n§ 3 Notice\nNotice is given as in § 2.\n\n§ 4 Keys\n\nTwo keys are given.\n"
+        "\nSection 4 applies to all who\nlive here.\n"
+    )
+    second = first.replace("§ 4 Keys", "§ 5 Keys").replace("§ 3 N", "§ 3 Pets\nNo pets are kept.\n\n§ 4 N")
+    assert said(first, second) == [("", "§ 3 Pets\nNo pets are kept.")]
+    second = second.replace("as in § 2", "as in § 1").replace("Section 4", "Section 5")
+    assert said(first, second) == [
+        ("", "§ 3 Pets\nNo pets are kept."),
+        ("§ 3 Notice\nNotice is given as in § 2.", "§ 4 Notice\nNotice is given as in § 1."),
+        ("Section 4 applies to all who\nlive here.", "Section 5 applies to all who\nlive here."),
+    ]
+
+
+@pytest.mark.parametrize("num_kinds", [5, 350])
+def test_a_long_table_of_a_few_rows_is_compared_in_time(num_kinds: int) -> None:
+    rows = [f"row {at % num_kinds} | value {at % num_kinds * 7}" for at in range(8_000)]
+    edited = [*rows[:4_000], "a row of its own | 1", *rows[4_000:7_000], "one more row | 2", *rows[7_001:]]
+    found = differences("\n".join(rows), second := "\n".join(edited))
+    assert found is not None
+    assert [second[slice(*one.second)] for one in found if one.second] == ["a row of its own | 1", "one more row | 2"]
+    assert len(found) <= 3
