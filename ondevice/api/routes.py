@@ -36,6 +36,9 @@ from ondevice.serving.workspace import Phase, Workspace
 PREFIX = "/v1"
 HEADER = "x-ondevice"
 _BESIDE_FILE_BYTES = 100_000  # of an upload: the form around the file
+_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+_SHOWN = 80  # characters of a path that nobody knows
+_MOST_DIGITS = 18  # of a number
 _KEPT = "kept"  # the phase of what waits on disk since it was open before a restart
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -82,7 +85,7 @@ class Api:
             Route(PREFIX + path, self._guarded(call, error_as), methods=[method])
             for calls, error_as in ((table, error_json), (openai, openai_error))
             for method, path, call in calls
-        ]
+        ] + [Route(f"{PREFIX}/{{rest:path}}", self._guarded(self._nowhere, error_json), methods=_METHODS)]
 
     def _guarded(self, call: Endpoint, error_as: ErrorAs) -> Endpoint:
         async def endpoint(request: Request) -> Response:
@@ -113,6 +116,10 @@ class Api:
             pair = given.encode()
         if not pair or not await self._login.check(pair):
             raise ApiError(401, "password", "The user name or the password is wrong", "Send those of --auth as Basic.")
+
+    async def _nowhere(self, request: Request) -> Response:
+        what = f"There is no {request.method} {request.url.path[:_SHOWN]!r}"
+        raise ApiError(404, "not-found", what, "docs/api.md has all requests.")
 
     # -- documents -------------------------------------------------------------------------------
 
@@ -177,7 +184,8 @@ class Api:
         if tokens is None:
             raise PotError("The text of the document is not there yet", fix="Wait until it is open.")
         cursor = request.query_params.get("cursor", "0")
-        return JSONResponse(await run_in_threadpool(headings, tokens, int(cursor) if cursor.isdecimal() else 0))
+        first = int(cursor[:_MOST_DIGITS]) if cursor.isdecimal() else 0
+        return JSONResponse(await run_in_threadpool(headings, tokens, first))
 
     # -- reading and asking ----------------------------------------------------------------------
 

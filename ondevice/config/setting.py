@@ -261,7 +261,8 @@ def by_key(settings: Mapping[str, Setting], given: Mapping[str, Any]) -> dict[st
     keys = {one.api: one for one in settings.values() if one.api}
     unknown = sorted(set(given) - set(keys))
     if unknown:
-        raise ConfigError(f"There is no setting {unknown[0]!r} here", fix=f"The settings are {', '.join(keys)}.")
+        known = f"The settings are {', '.join(keys)}." if keys else "It takes no settings."
+        raise ConfigError(f"There is no setting {unknown[0]!r} here", fix=known)
     return {keys[key].path: keys[key].take(value) for key, value in given.items()}
 
 

@@ -270,6 +270,24 @@ def test_what_is_missing_is_told(client: Client, lamp: str) -> None:
         assert missing.value.status == 404
 
 
+@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/embeddings"), ("PUT", "/v1/documents"), ("POST", "/v1/")])
+def test_a_request_that_nobody_knows_is_refused_as_json(url: str, method: str, path: str) -> None:
+    refused = HTTP.request(method, url + path, headers=OURS)
+    assert refused.status_code == 404
+    assert f"{method} '{path}'" in refused.json()["error"]["what"]
+    assert HTTP.request(method, url + path).status_code == 403
+
+
+def test_a_cursor_of_any_length_is_taken(client: Client, url: str, lamp: str) -> None:
+    there = HTTP.get(f"{url}/v1/documents/{lamp}/headings", params={"cursor": "9" * 5000}, headers=OURS)
+    assert (there.status_code, there.json()["headings"]) == (200, [])
+
+
+def test_settings_of_what_takes_none_are_refused(url: str, lamp: str) -> None:
+    refused = HTTP.post(f"{url}/v1/collections", json={"documents": [lamp], "x": 1}, headers=OURS)
+    assert (refused.status_code, refused.json()["error"]["fix"]) == (400, "It takes no settings.")
+
+
 def test_an_answer_that_never_came_is_no_empty_text(client: Client, lamp: str, monkeypatch: pytest.MonkeyPatch) -> None:
     list(client.read(lamp))
     with ENGINE.lane.ticket():
