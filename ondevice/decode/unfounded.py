@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 
 MOST = 8  # that are named
 _QUOTED = re.compile(r"[“\"«„]([^“”\"«»„\n]{3,1000})[”\"»“]")
@@ -41,6 +42,13 @@ _SAME = (
     "dollar|dollars|usd|$", "euro|euros|eur|€", "pound|pounds|gbp|£",
 )  # fmt: skip
 CANONICAL = {word: words.partition("|")[0] for words in _SAME for word in words.split("|")}
+_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
+_SCALE = re.compile(
+    r"(?i)[ \u00a0\u202f-]?(thousand|tausend|tsd|millions?|millionen|mio|billions?|milliarden?|mrd|bn)\b"
+)
+_THOUSANDS = re.compile(r"\d{1,3}(?:[,.\u00a0\u202f]\d{3}){1,5}")
+_PLAIN = re.compile(r"\d{1,15}(?:[.,]\d{1,2})?")
+_NEAR = 12  # characters after a number that tell its scale
 _SPELLINGS = {words.partition("|")[0]: rf"(?<!\w)(?:{words})(?!\w)" for words in _SAME}
 _SPELLINGS |= {words.partition("|")[0]: rf"(?<!\w)(?:{words[:-2]})(?!\w)|[{words[-1]}]" for words in _SAME[-3:]}
 _SPELLINGS |= {  # in a date in figures, too
@@ -85,7 +93,8 @@ def _claims(answer: str, *, has_small_nouns: bool) -> Iterator[tuple[str, str]]:
             words = match[1].strip(" .,;:!?…").casefold().split()
             found.append((match.start(), match[0], r"\s+".join(map(_any_marks, words))))
     for match in _NUMBER.finditer(plain):
-        found.append((match.start(), match[0], _number_pattern(match[0])))
+        pattern = "|".join((_number_pattern(match[0]), *_scaled(match[0], plain[match.end() : match.end() + _NEAR])))
+        found.append((match.start(), match[0], pattern))
     for match in _NAME.finditer(plain):
         begins = is_first_word(plain, match.start())
         words = [word for word in match[0].split(" ")[begins:] if len(word) > 2 and word.casefold() not in _TITLES]
@@ -120,6 +129,22 @@ def _any_marks(words: str) -> str:
 def _stem(word: str) -> str:
     """Without the ending of a possessive."""
     return re.sub(r"[\u2019']s?$", "", word.casefold())
+
+
+def _scaled(number: str, after: str) -> Iterator[str]:
+    """The patterns of the same number in digits alone, for 1.5 million, or with a scale, for 1,500,000."""
+    is_grouped, word = _THOUSANDS.fullmatch(number), _SCALE.match(after)
+    if not is_grouped and not _PLAIN.fullmatch(number):
+        return
+    value = Decimal(re.sub(r"\D", "", number) if is_grouped else number.replace(",", "."))
+    if word is not None:
+        value *= _SCALES[CANONICAL[word[1].casefold()]]
+        if value == int(value):
+            yield _number_pattern(str(int(value)))
+        return
+    for name, scale in _SCALES.items():
+        if value >= scale and value % (scale // 100) == 0:
+            yield rf"(?:{_number_pattern(format((value / scale).normalize(), 'f'))})\s?(?:{spellings(name)})"
 
 
 def _number_pattern(number: str) -> str:

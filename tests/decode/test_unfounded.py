@@ -83,3 +83,24 @@ def test_a_long_quotation_is_looked_up_as_a_whole() -> None:
     right = "“" + "Word search is fast. " * 12 + "It ranks passages by their rarest words”"
     assert not unfounded(f"{right} (page 1)", "What of 1?", [text])
     assert unfounded(right.replace("rarest", "longest"), "What of 1?", [text])
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ("It is 1.5 million dollars.", "a sum of $1,500,000 is due"),
+        ("It is 1,500,000 dollars.", "a sum of 1.5 million dollars"),
+        ("Es sind 2,5 Millionen, heißt es dort und da.", "2.500.000 Euro"),
+        ("Es sind 2.500.000 Euro.", "2,5 Mio. Euro"),
+        ("It has 12 thousand members.", "12,000 members"),
+        ("It has 12,000 members.", "12 thousand members"),
+        ("It has 2 billion.", "$2,000,000,000"),
+    ],
+)
+def test_a_number_with_its_scale_is_that_in_figures(answer: str, text: str) -> None:
+    assert unfounded(answer, "", [text]) == ()
+
+
+@pytest.mark.parametrize("text", ["a sum of 1.5 million", "1.6 billion", "16 million", "1.60 thousand, 160,000"])
+def test_another_scale_is_another_number(text: str) -> None:
+    assert unfounded("It is 1,600,000 dollars.", "", [text]) == ("1,600,000",)
