@@ -67,7 +67,8 @@ def find_sources(
         ids: the question with its template.
         written: tokens of the answer.
         number: passages, at most.
-        num_there: tokens of the question that the pot still holds, all but the last one at most; they leave it.
+        num_there: tokens of the question that the pot still holds, all but the last one at most. They leave it, unless
+            it was stopped before.
 
     Returns:
         The passages with at least a third of the first one's share, and how many tokens of the answer they are from:
@@ -96,17 +97,18 @@ def look_back(
         num_there: as `find_sources`.
 
     Raises:
-        PassStopped: `is_stopped` returned True.
+        PassStopped: `is_stopped` returned True; the pot is as it was, or without the question.
     """
     pot, decoder = context.pot, context.decoder
-    before = [used - num_there for used in pot.num_cached], [at - num_there for at in pot.next_position]
+    num_document = [used - num_there for used in pot.num_cached]
+    next_position = [at - num_there for at in pot.next_position]
     # The last token of the question chose the first of the answer, and so on; the last of the answer chose none.
     answer = _attention(decoder, pot, [*ids[num_there:], *written[:-1]], len(written), is_stopped)
     if num_there:
-        pot.rewind_to_(*before)
+        pot.rewind_to_(num_document, next_position)
     neutral_ids = context.loaded.tokenizer.encode(_NEUTRAL)[0].tolist()[: pot.num_free]
     neutral = _attention(decoder, pot, neutral_ids, len(neutral_ids), is_stopped)
-    return Look([layer[:, :used] for layer, used in zip(answer, before[0], strict=True)], neutral)
+    return Look([layer[:, :used] for layer, used in zip(answer, num_document, strict=True)], neutral)
 
 
 def token_weights(context: Context, slots: list[Tensor]) -> npt.NDArray[np.float64]:

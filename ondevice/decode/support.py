@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ondevice.decode.unfounded import CANONICAL, is_first_word, spellings
+from ondevice.decode.unfounded import CANONICAL, SCALES, is_first_word, spellings
 from ondevice.events import Citation, Source
 from ondevice.search.sentences import sentences
 from ondevice.search.tables import Row, words_of
@@ -27,7 +27,6 @@ _NOT = re.compile(
 )
 _WITHOUT = re.compile(r"without|ohne|sans", re.IGNORECASE)
 _NAMES_TERMS = re.compile(r"\b(?:with|only|if|mit|nur|avec)\b", re.IGNORECASE)
-_SCALES = ("thousand", "million", "billion")
 _SMALL = {str(number) for number in range(2, 13)}  # written as words, too
 _UNITS = {"second", "minute", "hour", "day", "week", "month", "year", "mm", "cm", "m", "km", "mg", "g", "kg", "percent"}
 _OPPOSITES = tuple(
@@ -276,7 +275,7 @@ def _is_bound(word: str, text: str, at: int) -> bool:
     """True for a number, its scale, or a name."""
     return (
         (stem := _stem(word))[-1].isdigit()
-        or stem in _SCALES
+        or stem in SCALES
         or (len(word) > 1 and word[0].isupper() and not is_first_word(text, at))
     )
 

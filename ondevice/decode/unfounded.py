@@ -42,10 +42,8 @@ _SAME = (
     "dollar|dollars|usd|$", "euro|euros|eur|€", "pound|pounds|gbp|£",
 )  # fmt: skip
 CANONICAL = {word: words.partition("|")[0] for words in _SAME for word in words.split("|")}
-_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
-_SCALE = re.compile(
-    r"(?i)[ \u00a0\u202f-]?(thousand|tausend|tsd|millions?|millionen|mio|billions?|milliarden?|mrd|bn)\b"
-)
+SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
+_SCALE = re.compile(rf"(?i)[ \u00a0\u202f-]?({'|'.join(word for word, name in CANONICAL.items() if name in SCALES)})\b")
 _THOUSANDS = re.compile(r"\d{1,3}(?:[,.\u00a0\u202f]\d{3}){1,5}")
 _PLAIN = re.compile(r"\d{1,15}(?:[.,]\d{1,2})?")
 _NEAR = 12  # characters after a number that tell its scale
@@ -138,11 +136,11 @@ def _scaled(number: str, after: str) -> Iterator[str]:
         return
     value = Decimal(re.sub(r"\D", "", number) if is_grouped else number.replace(",", "."))
     if word is not None:
-        value *= _SCALES[CANONICAL[word[1].casefold()]]
+        value *= SCALES[CANONICAL[word[1].casefold()]]
         if value == int(value):
             yield _number_pattern(str(int(value)))
         return
-    for name, scale in _SCALES.items():
+    for name, scale in SCALES.items():
         if value >= scale and value % (scale // 100) == 0:
             yield rf"(?:{_number_pattern(format((value / scale).normalize(), 'f'))})\s?(?:{spellings(name)})"
 

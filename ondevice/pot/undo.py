@@ -68,9 +68,8 @@ class UndoLog:
     def keep(self, num_tokens: int) -> None:
         """Take back all but the first tokens that came since this log was made; all lie in slots that were free."""
         assert self.is_empty
-        before = zip(self._num_cached, self._next_position, strict=True)
-        num_cached, next_position = zip(*((used + num_tokens, at + num_tokens) for used, at in before), strict=True)
-        self._pot.rewind_to_(list(num_cached), list(next_position))
+        num_cached = [used + num_tokens for used in self._num_cached]
+        self._pot.rewind_to_(num_cached, [at + num_tokens for at in self._next_position])
 
     def rewind(self) -> None:
         """Put the pot back to the state it had when this log was made."""

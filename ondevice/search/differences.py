@@ -122,7 +122,7 @@ def differences(first: str, second: str) -> list[Difference] | None:
     """
     units = [list(_units(text)) for text in (first, second)]
     words = [[unit.words for unit in own] for own in units]
-    keys: list[Sequence[object]] = [_numbered(own) if _repeat(*words) else own for own in words]
+    keys: Sequence[Sequence[object]] = [_numbered(own) for own in words] if _repeat(*words) else words
     codes = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes()
     blocks = [
         (units[0][a:b], units[1][c:d])
@@ -130,11 +130,12 @@ def differences(first: str, second: str) -> list[Difference] | None:
         if code != "equal" and _run(words[0][a:b]) != _run(words[1][c:d])  # else sentences end elsewhere, that is all
     ]
     gone, come = (Counter(unit.words for block in blocks for unit in block[at]) for at in (0, 1))
-    moved = gone & come, gone & come
-    odd = ([_without(moved[at], block[at]) for at in (0, 1)] for block in blocks)
+    moved = gone & come
+    left = moved.copy(), moved.copy()
+    odd = ([_without(left[at], block[at]) for at in (0, 1)] for block in blocks)
     pairs = [pair for one, other in odd for pair in _aligned(one, other)]
     same = sum(_length(words[0][a:b]) for code, a, b, _, _ in codes if code == "equal")
-    same += _length((gone & come).elements())
+    same += _length(moved.elements())
     same += _length(one.words for one, other in pairs if one is not None and other is not None)
     if same < _ALIKE * min(map(_length, words)):
         return None
