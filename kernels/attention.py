@@ -42,17 +42,17 @@ def attention(
     """Scaled dot-product attention, grouped-query aware.
 
     Args:
-        query: (batch, num_heads, n, head_dim), after RoPE; query i is the token in slot num_slots - n + i.
-        keys: (batch, num_kv_heads, num_slots, head_dim), after RoPE.
+        query: (batch, heads, n, dim), after RoPE; query i is the token in slot num_slots - n + i.
+        keys: (batch, kv_heads, num_slots, dim), after RoPE.
         values: as `keys`.
         scale: factor on the scores.
-        mask: additive, (batch or 1, num_kv_heads or 1, n, num_slots); None: causal, all older slots visible.
+        mask: additive, (batch or 1, kv_heads or 1, n, num_slots); None: causal, all older slots visible.
         softcap: scores become softcap * tanh(scores / softcap) (Gemma-2).
-        sinks: (num_heads,), the score of nothing in each head, which takes its share of the attention (gpt-oss).
+        sinks: (heads,), the score of nothing in each head, which takes its share of the attention (gpt-oss).
         in_bfloat16: products of many queries may be of bfloat16, summed up in float32, where a CPU is faster with it.
 
     Returns:
-        (batch, num_heads, n, head_dim), dtype of `query`.
+        (batch, heads, n, dim), dtype of `query`.
     """
     if sinks is not None and softcap is None and query.device.type == "cpu":
         out, sums = _flash_cpu(query, keys, values, scale, mask)
@@ -116,7 +116,7 @@ def attention_mass(query: Tensor, keys: Tensor, **scoring: Unpack[Scoring]) -> T
         query, keys, scoring: as for `attention`.
 
     Returns:
-        (batch, num_kv_heads, num_slots), float32; sums to groups * n over the slots, less what sinks take.
+        (batch, kv_heads, num_slots), float32; sums to groups * n over the slots, less what sinks take.
     """
     return _probabilities(query, keys, **scoring).sum(dim=-2)
 
@@ -130,7 +130,7 @@ def attention_peak(query: Tensor, keys: Tensor, **scoring: Unpack[Scoring]) -> T
         query, keys, scoring: as for `attention`.
 
     Returns:
-        (batch, num_kv_heads, num_slots), float32, between 0 and 1.
+        (batch, kv_heads, num_slots), float32, between 0 and 1.
     """
     return _probabilities(query, keys, **scoring).amax(dim=-2)
 
@@ -173,7 +173,7 @@ def _causal_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float, in_bf
 
 
 def _flash_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Attention by torch's kernel, and the log-sum-exp of each query's scores, (batch, num_heads, n) float32."""
+    """Attention by torch's kernel, and the log-sum-exp of each query's scores, (batch, heads, n) float32."""
     if mask is None and query.shape[2] > 1:
         return _causal_torch(query, keys, values, scale)
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -183,7 +183,7 @@ def _flash_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: 
 
 
 def _left_of(sums: Tensor, sinks: Tensor) -> Tensor:
-    """Share of the attention that sinks leave to the slots, of log-sum-exps (batch, num_heads, n)."""
+    """Share of the attention that sinks leave to the slots, of log-sum-exps (batch, heads, n)."""
     return torch.sigmoid(sums - sinks[:, None].to(sums.dtype))
 
 
@@ -242,7 +242,7 @@ def _causal_in_slices(
 
 
 def _fold(query: Tensor, num_kv_heads: int) -> Tensor:
-    """(batch, num_heads, n, head_dim) -> (batch, num_kv_heads, groups * n, head_dim)."""
+    """(batch, heads, n, dim) -> (batch, kv_heads, groups * n, dim)."""
     batch, num_heads, num_queries, head_dim = query.shape
     return query.reshape(batch, num_kv_heads, num_heads // num_kv_heads * num_queries, head_dim)
 
@@ -265,7 +265,7 @@ def _probabilities(
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Softmax of the scores in float32 or wider, (batch, num_kv_heads, groups * n, num_slots)."""
+    """Softmax of the scores in float32 or wider, (batch, kv_heads, groups * n, num_slots)."""
     wide, mask = torch.promote_types(query.dtype, torch.float32), _fold_mask(query, keys, mask)
     scores = (_fold(query, keys.shape[1]) @ keys.transpose(-1, -2)).to(wide).mul_(scale)
     if softcap is not None:

@@ -26,15 +26,15 @@ def attention_sharpness(
     A head that attends to one token adds 1 there, one that attends to a hundred alike adds a hundredth in all.
 
     Args:
-        query: (batch, num_heads, n, head_dim).
-        keys: (batch, num_kv_heads, num_slots, head_dim); every query sees all of them.
+        query: (batch, heads, n, dim).
+        keys: (batch, kv_heads, num_slots, dim); every query sees all of them.
         scale, softcap: as for `attention`.
-        others: (batch, num_kv_heads, groups * n) float32, the log-sum-exp over further keys, which are not among
+        others: (batch, kv_heads, groups * n) float32, the log-sum-exp over further keys, which are not among
             `keys`; None: there are none.
 
     Returns:
         Sharpness (batch, num_slots) float32, which sums to at most num_heads * n over the slots; and the log-sum-exp
-        of each query over the keys, (batch, num_kv_heads, groups * n) float32.
+        of each query over the keys, (batch, kv_heads, groups * n) float32.
     """
     sharpness, sums = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device), []
     first = 0
@@ -48,7 +48,7 @@ def attention_sharpness(
 
 
 def attention_sums(query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None) -> Tensor:
-    """The log-sum-exp of `attention_sharpness` alone, (batch, num_kv_heads, groups * n) float32."""
+    """The log-sum-exp of `attention_sharpness` alone, (batch, kv_heads, groups * n) float32."""
     parts = _exponentials(query, keys, scale, softcap)
     return torch.cat([total.log() + most for _, total, most in parts], dim=2)
 
@@ -58,7 +58,7 @@ def _exponentials(
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Some queries after the other: exp(scores - most), their sum over the keys, and the largest score of each query.
 
-    Shapes (batch, num_kv_heads, rows, num_slots) and twice (batch, num_kv_heads, rows), of float32 or wider.
+    Shapes (batch, kv_heads, rows, num_slots) and twice (batch, kv_heads, rows), of float32 or wider.
     """
     rows = max(_MAX_SCORES // (keys.shape[0] * keys.shape[1] * keys.shape[2]), 1)
     wide = torch.promote_types(query.dtype, torch.float32)

@@ -11,8 +11,8 @@ def block_scores(query: Tensor, keys: Tensor, *, block_size: int, unit_size: int
     A unit's score is linear in its keys, so the scores of its tokens are averaged instead of the keys themselves.
 
     Args:
-        query: (batch, num_heads, window, head_dim), after RoPE: the local window.
-        keys: (batch, num_kv_heads, n, head_dim), after RoPE; the last unit and the last block may be cut short.
+        query: (batch, heads, window, dim), after RoPE: the local window.
+        keys: (batch, kv_heads, n, dim), after RoPE; the last unit and the last block may be cut short.
         block_size: tokens in a block, a multiple of `unit_size`.
         unit_size: tokens in a unit.
 

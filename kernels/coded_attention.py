@@ -33,14 +33,14 @@ def coded_attention(
     """Scaled dot-product attention of one token over all slots, or as many blocks of them as it takes.
 
     Args:
-        query: (batch, num_heads, 1, head_dim), after RoPE.
+        query: (batch, heads, 1, dim), after RoPE.
         coded: keys and values.
-        positions: (batch or 1, num_kv_heads or 1, num_slots) int32, the position of each slot.
+        positions: (batch or 1, kv_heads or 1, num_slots) int32, the position of each slot.
         cos, sin: (num_positions, rotary_dim), `sin` signed as for `rotate`.
         scale, block_size, order, termination: as for `decode_attention`; all is read unless `ends_early`.
 
     Returns:
-        The output, shape and dtype of `query`, and the blocks that were read, (batch, num_kv_heads) int32.
+        The output, shape and dtype of `query`, and the blocks that were read, (batch, kv_heads) int32.
     """
     if ends_early(query, cos.shape[-1]):
         # Imported here: Numba is not there on every machine.

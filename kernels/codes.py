@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class Frame(NamedTuple):
-    """Mean and spread of the keys of every head before RoPE, channel by channel: (..., num_kv_heads, head_dim) float32.
+    """Mean and spread of the keys of every head before RoPE, channel by channel: (..., kv_heads, dim) float32.
 
     A key is mean + spread * x, and x is what is rounded.
     """
@@ -27,10 +27,10 @@ class Coded(NamedTuple):
     """Keys before RoPE and values of one layer, quantised.
 
     Attributes:
-        keys, values: (batch, num_kv_heads, num_slots, head_dim) int8, or as `quantize_four` has them: values may be so
+        keys, values: (batch, kv_heads, num_slots, dim) int8, or as `quantize_four` has them: values may be so
             alone; may be views into larger buffers.
-        key_scales, value_scales: (batch, num_kv_heads, num_slots) float32, or (..., 2 * groups) float16.
-        frame: of the keys, (num_kv_heads, head_dim) each.
+        key_scales, value_scales: (batch, kv_heads, num_slots) float32, or (..., 2 * groups) float16.
+        frame: of the keys, (kv_heads, dim) each.
     """
 
     keys: Tensor
@@ -40,26 +40,26 @@ class Coded(NamedTuple):
     frame: Frame
 
     def wide_keys(self, dtype: torch.dtype, slots: slice | Tensor = slice(None)) -> Tensor:
-        """Keys before RoPE of some slots, (batch, num_kv_heads, n, head_dim)."""
+        """Keys before RoPE of some slots, (batch, kv_heads, n, dim)."""
         return decode_keys(self.keys[:, :, slots], self.key_scales[:, :, slots], self.frame, dtype)
 
     def wide_values(self, dtype: torch.dtype, slots: slice | Tensor = slice(None)) -> Tensor:
-        """Values of some slots, (batch, num_kv_heads, n, head_dim)."""
+        """Values of some slots, (batch, kv_heads, n, dim)."""
         return decode(self.values[:, :, slots], self.value_scales[:, :, slots], dtype)
 
 
 def encode(x: Tensor, bits: int = 8) -> tuple[Tensor, Tensor]:
-    """Vectors (..., head_dim) -> codes and scales of `quantize` or `quantize_four`."""
+    """Vectors (..., dim) -> codes and scales of `quantize` or `quantize_four`."""
     return quantize(x) if bits == 8 else quantize_four(x)
 
 
 def decode(codes: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
-    """The inverse, (..., head_dim) of `dtype`."""
+    """The inverse, (..., dim) of `dtype`."""
     return (dequantize if codes.dtype == torch.int8 else dequantize_four)(codes, scales, dtype)
 
 
 def around(keys: Tensor, frame: Frame) -> Tensor:
-    """Keys (..., num_kv_heads, n, head_dim) before RoPE -> what is encoded of them, float32."""
+    """Keys (..., kv_heads, n, dim) before RoPE -> what is encoded of them, float32."""
     return (keys.float() - frame.mean[..., None, :]) / frame.spread[..., None, :]
 
 

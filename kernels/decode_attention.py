@@ -29,17 +29,17 @@ def decode_attention(
     On a GPU a detector took as long as what it saved: there torch's own attention reads all.
 
     Args:
-        query: (batch, num_heads, 1, head_dim), after RoPE.
-        keys: (batch, num_kv_heads, num_slots, head_dim), after RoPE; may be a view into a larger buffer.
+        query: (batch, heads, 1, dim), after RoPE.
+        keys: (batch, kv_heads, num_slots, dim), after RoPE; may be a view into a larger buffer.
         values: as `keys`.
         scale: factor on the scores.
         block_size: slots of a block; block b begins at slot b * block_size.
-        order: (batch or 1, num_kv_heads or 1, num_blocks) int32, the blocks in the order in which they are read;
+        order: (batch or 1, kv_heads or 1, num_blocks) int32, the blocks in the order in which they are read;
             None: from the last to the first. Block 0 is always read, if need be after the others.
         termination: when reading ends; None: after the last block.
 
     Returns:
-        The output, shape and dtype of `query`, and the blocks that were read, (batch, num_kv_heads) int32.
+        The output, shape and dtype of `query`, and the blocks that were read, (batch, kv_heads) int32.
     """
     if query.device.type != "cpu":
         num_blocks = -(-keys.shape[2] // block_size)

@@ -1,6 +1,6 @@
 """In-place changes of the pot's buffers (EQUIP: storage never moves, `data_ptr` never changes).
 
-A slot buffer has shape (batch, num_kv_heads, capacity) or (batch, num_kv_heads, capacity, head_dim).
+A slot buffer has shape (batch, kv_heads, capacity) or (batch, kv_heads, capacity, dim).
 """
 
 import torch
@@ -12,7 +12,7 @@ def keep_slots_(buffer: Tensor, index: Tensor, num_cached: int) -> Tensor:
 
     Args:
         buffer: slot buffer, changed in place.
-        index: (batch, num_kv_heads, num_kept) int64, distinct slots below `num_cached`, per head.
+        index: (batch, kv_heads, num_kept) int64, distinct slots below `num_cached`, per head.
         num_cached: slots in use before the call.
 
     Returns:
@@ -29,9 +29,9 @@ def replace_slots_(buffer: Tensor, index: Tensor | slice, new: Tensor) -> Tensor
 
     Args:
         buffer: contiguous slot buffer, changed in place.
-        index: a slice of n slots, the same for all heads (sink and recent tokens); or (batch, num_kv_heads, n) int64,
+        index: a slice of n slots, the same for all heads (sink and recent tokens); or (batch, kv_heads, n) int64,
             distinct per head (heavy hitters).
-        new: (batch, num_kv_heads, n) or (batch, num_kv_heads, n, head_dim), dtype of `buffer`.
+        new: (batch, kv_heads, n) or (batch, kv_heads, n, dim), dtype of `buffer`.
 
     Returns:
         `buffer`.
@@ -46,7 +46,7 @@ def replace_slots_(buffer: Tensor, index: Tensor | slice, new: Tensor) -> Tensor
 
 
 def take_slots(buffer: Tensor, index: Tensor) -> Tensor:
-    """Return a copy of the slots `index` (batch, num_kv_heads, n) of `buffer`, per head."""
+    """Return a copy of the slots `index` (batch, kv_heads, n) of `buffer`, per head."""
     if buffer.dim() == index.dim():
         return torch.gather(buffer, 2, index)
     # Whole rows are copied at memory speed; `gather` would address every number on its own.
@@ -55,7 +55,7 @@ def take_slots(buffer: Tensor, index: Tensor) -> Tensor:
 
 
 def _rows(index: Tensor, buffer: Tensor) -> Tensor:
-    """Rows of the buffer seen as (batch * num_kv_heads * capacity, head_dim), flat, for slots given per head."""
+    """Rows of the buffer seen as (batch * kv_heads * capacity, dim), flat, for slots given per head."""
     batch, num_heads, capacity = buffer.shape[:3]
     first = torch.arange(batch * num_heads, device=index.device).view(batch, num_heads, 1) * capacity
     return (index + first).flatten()

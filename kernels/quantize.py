@@ -8,10 +8,10 @@ def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
     """Round every vector to 255 steps between its largest absolute value and the negative of it.
 
     Args:
-        x: (..., head_dim).
+        x: (..., dim).
 
     Returns:
-        Numbers (..., head_dim) int8 and scales (...,) float32, whose product is `x` again, to half a step.
+        Numbers (..., dim) int8 and scales (...,) float32, whose product is `x` again, to half a step.
     """
     wide = x.float()
     scales = wide.abs().amax(dim=-1) / 127
@@ -20,7 +20,7 @@ def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dequantize(numbers: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
-    """The inverse of `quantize`, (..., head_dim) of `dtype`."""
+    """The inverse of `quantize`, (..., dim) of `dtype`."""
     return (numbers.float() * scales[..., None]).to(dtype)
 
 
@@ -38,10 +38,10 @@ def quantize_four(x: Tensor) -> tuple[Tensor, Tensor]:
     """Round the numbers of every group to 16 steps between its smallest and its largest.
 
     Args:
-        x: (..., head_dim), an even number.
+        x: (..., dim), an even number.
 
     Returns:
-        Codes (..., head_dim / 2) uint8, number i in the lower half of a byte and number i + head_dim / 2 in the upper;
+        Codes (..., dim / 2) uint8, number i in the lower half of a byte and number i + head_dim / 2 in the upper;
         and (..., 2 * groups) float16, the step and the smallest number of each group.
     """
     grouped = x.float().unflatten(-1, (num_groups(x.shape[-1]), -1))
@@ -55,7 +55,7 @@ def quantize_four(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dequantize_four(codes: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
-    """The inverse of `quantize_four`, (..., head_dim) of `dtype`."""
+    """The inverse of `quantize_four`, (..., dim) of `dtype`."""
     numbers = torch.cat((codes & 15, codes >> 4), dim=-1).float()
     step, low = scales.float().unflatten(-1, (-1, 2)).unbind(-1)
     grouped = numbers.unflatten(-1, (step.shape[-1], -1))

@@ -12,7 +12,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Return `x` turned by the angles whose cosines and sines are given: x * cos + rotate_half(x) * sin.
 
     Args:
-        x: (..., head_dim). Only the first `cos.shape[-1]` dimensions turn (partial rotary embedding).
+        x: (..., dim). Only the first `cos.shape[-1]` dimensions turn (partial rotary embedding).
         cos: broadcastable to (..., rotary_dim).
         sin: as `cos`, and signed: its first half is already negated, so that one roll replaces rotate_half.
 

@@ -18,14 +18,14 @@ def state_space(
     """Outputs of tokens, and the state after them; all in float32.
 
     Args:
-        x: (batch, n, num_heads, head_dim).
-        steps: (batch, n, num_heads), each positive: dt.
-        decay: (num_heads,), each negative: A.
+        x: (batch, n, heads, dim).
+        steps: (batch, n, heads), each positive: dt.
+        decay: (heads,), each negative: A.
         keys, queries: (batch, n, num_groups, state_size): B and C, which heads of a group share.
-        state: (batch, num_heads, head_dim, state_size) before them; it stays as it is.
+        state: (batch, heads, dim, state_size) before them; it stays as it is.
 
     Returns:
-        (batch, n, num_heads, head_dim), and the new state.
+        (batch, n, heads, dim), and the new state.
     """
     sizes, outs = (keys.shape[2], x.shape[2] // keys.shape[2]), list[Tensor]()
     state = state.unflatten(1, sizes)

@@ -18,15 +18,15 @@ def store_token_(
     """Write one token into a slot of one layer, the same slot in every head, and give its query back after RoPE.
 
     Args:
-        query_keys: (1, num_heads + num_kv_heads, 1, head_dim), queries and keys before RoPE.
-        new_values: (1, num_kv_heads, 1, head_dim).
-        cos, sin: (num_positions, head_dim), `sin` signed as for `rotate`.
+        query_keys: (1, heads + kv_heads, 1, dim), queries and keys before RoPE.
+        new_values: (1, kv_heads, 1, dim).
+        cos, sin: (num_positions, dim), `sin` signed as for `rotate`.
         slot, position: (1,) int32, on the device of the others; below the capacity, and below `num_positions`.
-        slots: keys before RoPE, values, and keys after RoPE, (1, num_kv_heads, capacity, head_dim) each, changed in
+        slots: keys before RoPE, values, and keys after RoPE, (1, kv_heads, capacity, dim) each, changed in
             place.
 
     Returns:
-        (1, num_heads, 1, head_dim), dtype of `query_keys`.
+        (1, heads, 1, dim), dtype of `query_keys`.
     """
     if uses_triton(query_keys):
         # Imported here: Triton is not there on every machine.
@@ -51,7 +51,7 @@ def store_codes_(
         coded: all slots of the layer, batch 1, changed in place.
 
     Returns:
-        (1, num_heads, 1, head_dim), dtype of `query_keys`.
+        (1, heads, 1, dim), dtype of `query_keys`.
     """
     if uses_triton(query_keys):
         # Imported here: Triton is not there on every machine.

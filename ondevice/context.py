@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from ondevice.config import EngineConfig, GenerationConfig, SlimLayer
@@ -124,17 +123,11 @@ class Context:
     @property
     def extent(self) -> Extent:
         """Bounds of the numbers in the pot and the tiers of this document, as far as it is read."""
-        num_tokens, num_layers, known = self.num_positions, self.depths.num_layers, self.depths.state
-        depths: Tensor | None = None
-        if known.size:
-            depths = torch.full((num_tokens,), num_layers, dtype=torch.int16)
-            depths[: known.size] = torch.from_numpy(known.astype(np.int16))
-            if not self.config.spec.skips:  # what was read while nothing was pruned got through
-                depths[depths == 0] = num_layers
         highest = highest_position(
             self.config.pot, self.tokens.num_tokens, len(self.chat.prefix), self.loaded.max_positions
         )
-        return Extent(num_tokens, highest, depths)
+        depths = self.depths.of_all(self.num_positions, skips=self.config.spec.skips)
+        return Extent(self.num_positions, highest, depths)
 
     # -- accounts --------------------------------------------------------------------------------
 
@@ -195,8 +188,8 @@ class Context:
             tokens_pruned=num_pruned,
             tokens_skipped=self.num_skipped,
             tokens_unread=tokens.num_tokens - self.num_read - self.num_skipped,
-            slots_used=round(sum(pot.num_cached) / pot.shape.num_layers),
-            slots_capacity=round(sum(pot.capacities) / pot.shape.num_layers),
+            slots_used=round(fmean(pot.num_cached)),
+            slots_capacity=round(fmean(pot.capacities)),
             kept_per_layer=kept_per_layer,
             pruned_per_layer=self.depths.pruned_per_layer,
             pages_total=tokens.num_pages,

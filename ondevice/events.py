@@ -252,8 +252,8 @@ class AnswerToken:
 class BlocksRead:
     """Share of the pot that the answer's tokens have read so far, where decode attention may end early.
 
-    `num_tokens` were decoded one by one: the first comes with the question. `read` and `held`, both (num_layers,
-    num_kv_heads) int64, count blocks, summed over them: those that each head read, and those that there were.
+    `num_tokens` were decoded one by one: the first comes with the question. `read` and `held`, both (layers,
+    kv_heads) int64, count blocks, summed over them: those that each head read, and those that there were.
     """
 
     num_tokens: int

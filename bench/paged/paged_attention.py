@@ -19,15 +19,15 @@ def paged_attention(
     The order of the slots does not matter to it: a slot overwritten in place counts like any other.
 
     Args:
-        query: (batch, num_heads, head_dim), after RoPE.
-        key_blocks: (num_blocks, block_size, num_kv_heads, head_dim), after RoPE, contiguous.
+        query: (batch, heads, dim), after RoPE.
+        key_blocks: (num_blocks, block_size, kv_heads, dim), after RoPE, contiguous.
         value_blocks: as `key_blocks`.
         block_tables: (batch, max_blocks) int32, contiguous.
         lengths: (batch,) int32, slots that each query sees; it gets zeros where there are none.
         scale: factor on the scores.
 
     Returns:
-        (batch, num_heads, head_dim), dtype of `query`. The Triton kernel accumulates in float32 whatever the dtype.
+        (batch, heads, dim), dtype of `query`. The Triton kernel accumulates in float32 whatever the dtype.
     """
     if uses_triton(query):
         # Imported here: Triton is no requirement, and this path alone needs it.
@@ -61,7 +61,7 @@ def paged_attention_mass(
         query, key_blocks, block_tables, lengths, scale: as for `paged_attention`.
 
     Returns:
-        (batch, num_kv_heads, n) float32 for the first n slots, with n at least the largest length; 0 where unused.
+        (batch, kv_heads, n) float32 for the first n slots, with n at least the largest length; 0 where unused.
     """
     tables = _tables_in_use(block_tables, lengths, key_blocks.shape[1])
     used = used_slots(lengths, tables.shape[1] * key_blocks.shape[1])[:, None]

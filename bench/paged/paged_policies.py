@@ -54,7 +54,7 @@ class HeavyHitters:
         window_size: most recent tokens that are never evicted.
 
     Attributes:
-        mass: (batch, num_layers, num_kv_heads, max_slots) float32, by logical slot.
+        mass: (batch, layers, kv_heads, max_slots) float32, by logical slot.
     """
 
     def __init__(self, pot: PagedPot, *, window_size: int) -> None:
@@ -65,12 +65,12 @@ class HeavyHitters:
         self.mass = torch.zeros(size, dtype=torch.float32, device=pot.lengths.device)
 
     def observe(self, layer: int, mass: Tensor, *, rows: Sequence[int] | None = None) -> None:
-        """Add the mass (rows, num_kv_heads, n) that the first n slots of each sequence received in a layer."""
+        """Add the mass (rows, kv_heads, n) that the first n slots of each sequence received in a layer."""
         chosen = slice(None) if rows is None else list(rows)
         self.mass[chosen, layer, :, : mass.shape[-1]] += mass
 
     def evict(self, num_tokens: int, *, rows: Sequence[int] | None = None) -> Tensor:
-        """Return (rows, num_layers, num_kv_heads, n) int64; the mass of these slots starts again from 0."""
+        """Return (rows, layers, kv_heads, n) int64; the mass of these slots starts again from 0."""
         chosen = list(range(self._pot.shape.batch)) if rows is None else list(rows)
         for row in chosen:
             num_open = self._pot.num_cached[row] - self._pot.shape.num_sink_tokens - self.window_size
@@ -85,7 +85,7 @@ class HeavyHitters:
         self.mass[row] = 0
 
     def _protected(self) -> Tensor:
-        """(batch, num_layers, num_kv_heads, max_slots) bool: sinks, recent tokens, slots that are not used."""
+        """(batch, layers, kv_heads, max_slots) bool: sinks, recent tokens, slots that are not used."""
         pot = self._pot
         slot = torch.arange(pot.shape.max_slots, device=pot.lengths.device)
         first_recent = torch.tensor(pot.next_position, device=slot.device) - self.window_size

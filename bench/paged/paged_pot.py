@@ -50,10 +50,10 @@ class PagedPot:
     or `replace_`; then `commit_` counts it.
 
     Attributes:
-        key_blocks: one tensor a layer, (num_blocks, block_size, num_kv_heads, head_dim), after RoPE.
+        key_blocks: one tensor a layer, (num_blocks, block_size, kv_heads, dim), after RoPE.
         value_blocks: as `key_blocks`.
-        sink_keys: (num_layers, batch, num_kv_heads, num_sink_tokens, head_dim), before RoPE.
-        positions: (num_blocks, block_size, num_layers, num_kv_heads) int32, logical position of each slot.
+        sink_keys: (layers, batch, kv_heads, num_sink_tokens, dim), before RoPE.
+        positions: (num_blocks, block_size, layers, kv_heads) int32, logical position of each slot.
         origin: as `positions`: the document token in the slot, or `FREE`, or `PROMPT`.
         tables: who owns which block.
         lengths: (batch,) int32, used slots of each sequence, as the attention reads them.
@@ -101,7 +101,7 @@ class PagedPot:
     ) -> None:
         """Write n new tokens of each sequence after its used slots; blocks are allocated as needed.
 
-        Arguments have shape (rows, num_kv_heads, n, head_dim): keys before RoPE, keys after RoPE, values.
+        Arguments have shape (rows, kv_heads, n, dim): keys before RoPE, keys after RoPE, values.
 
         Raises:
             PotError: no block is left; nothing is changed.
@@ -122,8 +122,8 @@ class PagedPot:
 
         Args:
             slots: distinct used slots after the sinks, int64: (rows, n), the same for all layers and heads, or
-                (rows, num_layers, num_kv_heads, n).
-            rotated: (rows, num_kv_heads, n, head_dim), keys after RoPE.
+                (rows, layers, kv_heads, n).
+            rotated: (rows, kv_heads, n, dim), keys after RoPE.
             values: as `rotated`.
         """
         self._write(layer, slots if slots.dim() == 2 else slots[:, layer], rotated, values, self._rows(rows))
@@ -163,7 +163,7 @@ class PagedPot:
 
         Args:
             positions: (rows, num_sink_tokens) int32.
-            rotate_keys: keys (m, num_kv_heads, n, head_dim) and positions (m, num_kv_heads, n) -> keys after RoPE.
+            rotate_keys: keys (m, kv_heads, n, dim) and positions (m, kv_heads, n) -> keys after RoPE.
         """
         shape, rows = self.shape, self._rows(rows)
         slots = torch.arange(shape.num_sink_tokens, device=positions.device).expand(positions.shape)
@@ -188,7 +188,7 @@ class PagedPot:
         self.rewind_to_(row, 0, 0)
 
     def logical(self, provenance: Tensor) -> Tensor:
-        """Copy `positions` or `origin` into logical order: (batch, num_layers, num_kv_heads, max_slots).
+        """Copy `positions` or `origin` into logical order: (batch, layers, kv_heads, max_slots).
 
         What lies after `lengths` is undefined.
         """

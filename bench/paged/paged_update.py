@@ -1,6 +1,6 @@
 """In-place replacement in paged storage: EQUIP where slots lie in blocks (its section 4.4).
 
-Block storage has shape (num_blocks, block_size, num_kv_heads) or (num_blocks, block_size, num_kv_heads, head_dim).
+Block storage has shape (num_blocks, block_size, kv_heads) or (num_blocks, block_size, kv_heads, dim).
 A block table (batch, max_blocks) int32 names the physical block of each logical one, `NO_BLOCK` where there is none;
 logical slot s of a sequence is offset s % block_size of its logical block s // block_size.
 """
@@ -17,8 +17,8 @@ def replace_paged_slots_(blocks: Tensor, block_tables: Tensor, slots: Tensor, ne
     Args:
         blocks: block storage, contiguous, changed in place.
         block_tables: (batch, max_blocks) int32.
-        slots: distinct logical slots, int64: (batch, n), the same for all heads, or (batch, num_kv_heads, n).
-        new: (batch, num_kv_heads, n) or (batch, num_kv_heads, n, head_dim), dtype of `blocks`.
+        slots: distinct logical slots, int64: (batch, n), the same for all heads, or (batch, kv_heads, n).
+        new: (batch, kv_heads, n) or (batch, kv_heads, n, dim), dtype of `blocks`.
 
     Returns:
         `blocks`.
@@ -55,7 +55,7 @@ def gather_blocks(blocks: Tensor, block_tables: Tensor) -> Tensor:
     """Copy the blocks of each sequence into logical order.
 
     Returns:
-        (batch, num_kv_heads, max_blocks * block_size) or (batch, num_kv_heads, max_blocks * block_size, head_dim);
+        (batch, kv_heads, max_blocks * block_size) or (batch, kv_heads, max_blocks * block_size, dim);
         what the table does not name holds the contents of some other block.
     """
     batch, max_blocks = block_tables.shape

@@ -33,11 +33,11 @@ def moments(queries: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and covariance of queries that are still to come.
 
     Args:
-        queries: (batch, num_heads, n, head_dim), before RoPE.
-        turn: (head_dim, head_dim) float32; what multiplies a row by the mean of the rotations.
+        queries: (batch, heads, n, dim), before RoPE.
+        turn: (dim, dim) float32; what multiplies a row by the mean of the rotations.
 
     Returns:
-        (batch, num_heads, head_dim) and (batch, num_heads, head_dim, head_dim), float32.
+        (batch, heads, dim) and (batch, heads, dim, dim), float32.
     """
     turned = queries.float() @ turn
     mean = turned.mean(dim=2, keepdim=True)
@@ -51,14 +51,14 @@ def expected_attention(
     """The share of the attention that each slot is expected to get, times the length of its value.
 
     Args:
-        keys: (batch, num_kv_heads, n, head_dim), after RoPE.
+        keys: (batch, kv_heads, n, dim), after RoPE.
         values: as `keys`.
         mean, covariance: of the queries of each head, from `moments`.
         scale: factor on the scores of attention.
-        is_open: (batch, num_kv_heads, n): the slots that compete; sinks would draw most of it.
+        is_open: (batch, kv_heads, n): the slots that compete; sinks would draw most of it.
 
     Returns:
-        (batch, num_kv_heads, n) float32, the mean over the query heads that share a KV head; 0 where a slot is not
+        (batch, kv_heads, n) float32, the mean over the query heads that share a KV head; 0 where a slot is not
         open.
     """
     batch, num_kv_heads, _, head_dim = keys.shape
@@ -102,7 +102,7 @@ def _expected(context: Context, queries: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _mean_rotation(decoder: Decoder, pot: MemoryPot, first: int) -> Tensor:
-    """The mean of the rotations of the positions from `first` on, (head_dim, head_dim): rows are multiplied by it."""
+    """The mean of the rotations of the positions from `first` on, (dim, dim): rows are multiplied by it."""
     size, end = pot.shape.head_dim, first + _AHEAD
     positions = torch.arange(first, end, dtype=torch.int32, device=decoder.device).expand(1, size, -1)
     each = torch.eye(size, dtype=decoder.dtype, device=decoder.device)[None, :, None].expand(-1, -1, _AHEAD, -1)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 
 def _whole_mask(query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-    """The additive mask as (batch, num_kv_heads, n, num_slots); without one queries are causal."""
+    """The additive mask as (batch, kv_heads, n, num_slots); without one queries are causal."""
     if mask is None:
         mask = causal_mask(query.shape[2], keys.shape[2], torch.float32, query.device)
     return mask.expand(keys.shape[0], keys.shape[1], query.shape[2], keys.shape[2])
@@ -279,7 +279,7 @@ class _Partial:
 
     @property
     def output(self) -> Tensor:
-        """(groups, 1, head_dim); zeros where nothing was read yet."""
+        """(groups, 1, dim); zeros where nothing was read yet."""
         return torch.where(self._total > 0, self._weighted / self._total, 0.0)
 
     def read(self, slots: slice) -> None:
@@ -292,7 +292,7 @@ class _Partial:
 
 
 def _is_stable(now: Tensor, before: Tensor, termination: Termination, head: int) -> bool:
-    """Equation 4 for every row of (groups, 1, head_dim) of one KV head."""
+    """Equation 4 for every row of (groups, 1, dim) of one KV head."""
     tau = termination.tau[head] if isinstance(termination.tau, tuple) else termination.tau
     moved, norm, old_norm = (now - before).norm(dim=-1), now.norm(dim=-1), before.norm(dim=-1)
     limit = tau * norm if termination.is_relative else torch.full_like(norm, tau)
@@ -302,7 +302,7 @@ def _is_stable(now: Tensor, before: Tensor, termination: Termination, head: int)
 
 
 def _row(tensor: Tensor | None, batch: int, head: int) -> Tensor | None:
-    """The row of one sequence and KV head in (batch or 1, num_kv_heads or 1, n)."""
+    """The row of one sequence and KV head in (batch or 1, kv_heads or 1, n)."""
     return None if tensor is None else tensor[batch % tensor.shape[0], head % tensor.shape[1]]
 
 

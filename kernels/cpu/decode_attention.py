@@ -63,10 +63,10 @@ def call(
     """A call that fills `out` with the attention of one query to as many slots as its argument "num_slots" says.
 
     Args:
-        query, out: (1, num_heads, 1, head_dim) float32, contiguous.
-        keys, values: (1, num_kv_heads, capacity, head_dim), float32 after RoPE, or those of `coded`.
+        query, out: (1, heads, 1, dim) float32, contiguous.
+        keys, values: (1, kv_heads, capacity, dim), float32 after RoPE, or those of `coded`.
         coded: where keys and values are quantised; what its frame is made of is contiguous. The tables that `positions`
-            (1, num_kv_heads, capacity) look up are named by the arguments "cosines" and "sines".
+            (1, kv_heads, capacity) look up are named by the arguments "cosines" and "sines".
     """
     codes, kind = (_NO_CODES, FLOAT32) if coded is None or positions is None else _of_codes(coded, positions, 0, 0)
     reading = Reading(scale, _BLOCK_SIZE if kind == FLOAT32 else _CODED_BLOCK_SIZE)
@@ -169,7 +169,7 @@ def prepare(num_rows: int, head_dim: int) -> None:
 
 @lru_cache(maxsize=1024)
 def _limits(termination: Termination, num_kv_heads: int) -> Tensor:
-    """Those of `merge_and_watch` for each KV head, (num_kv_heads, NUM_LIMITS) float64."""
+    """Those of `merge_and_watch` for each KV head, (kv_heads, NUM_LIMITS) float64."""
     cosine = 1 - termination.phi
     limits = torch.zeros(num_kv_heads, NUM_LIMITS, dtype=torch.float64)
     limits[:, int(termination.is_relative)] = torch.tensor(termination.tau, dtype=torch.float64).square()
@@ -178,7 +178,7 @@ def _limits(termination: Termination, num_kv_heads: int) -> Tensor:
 
 
 def _address_and_strides(tensor: Tensor | None) -> tuple[int, int, int]:
-    """Of (batch or 1, num_kv_heads or 1, n), or (..., n, m); a row that serves all has no stride."""
+    """Of (batch or 1, kv_heads or 1, n), or (..., n, m); a row that serves all has no stride."""
     if tensor is None:
         return 0, 0, 0
     size = tensor.element_size()

@@ -52,19 +52,19 @@ def gate_call(gate_up: Tensor, out: Tensor) -> Call:
 
 
 def turn_call(x: Tensor, out: Tensor) -> Call:
-    """out = RoPE(x), (num_rows, head_dim) both, by the row of a table at "cosines" and "sines", as `kernels.rope`."""
+    """out = RoPE(x), (num_rows, dim) both, by the row of a table at "cosines" and "sines", as `kernels.rope`."""
     return _call(TURN, x.shape[1], (), x, 0, 0, out, x.shape[0])
 
 
 def store_call(keys: Tensor, rotated: Tensor, values: Tensor, head_stride: int) -> Call:
-    """Copy (num_heads, head_dim) each to "to_keys", "to_rotated" and "to_values", rows `head_stride` bytes apart."""
+    """Copy (heads, dim) each to "to_keys", "to_rotated" and "to_values", rows `head_stride` bytes apart."""
     return _call(STORE, keys.shape[1], (), keys, rotated, values, keys.shape[0], 0, 0, 0, head_stride)
 
 
 def store_codes_call(
     keys: Tensor, values: Tensor, mean: Tensor, spread: Tensor, head_stride: int, scale_stride: int
 ) -> Call:
-    """The same in 8 bits, as `kernels.codes.encode`: keys from `mean` on in parts of `spread`, (num_heads, head_dim)
+    """The same in 8 bits, as `kernels.codes.encode`: keys from `mean` on in parts of `spread`, (heads, dim)
     each, to "to_keys" and "to_values", and the scales to "to_key_scales" and "to_value_scales"."""
     sizes = keys.shape[0], mean, spread, 0, 0, head_stride, 0, 0, scale_stride
     return _call(STORE_CODES, keys.shape[1], (mean, spread), keys, values, *sizes)

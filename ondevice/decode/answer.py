@@ -354,7 +354,7 @@ def _eviction(context: Context, num_document: list[int], mass: list[Tensor], und
 
     Args:
         num_document: slots of each layer used before the question came.
-        mass: attention of the question, for each layer (batch, num_kv_heads, num_cached); empty where it decides
+        mass: attention of the question, for each layer (batch, kv_heads, num_cached); empty where it decides
             nothing.
     """
     rule = resolve_name(context.config.pot.decode_method.eviction)

@@ -63,15 +63,15 @@ def attended(
     return weights.numpy()
 
 
-def _layers(context: Context, num_layers: int) -> Sequence[int]:
+def _layers(context: Context, of_pot: int) -> Sequence[int]:
     """The second half; of a model with sliding windows those that see everything."""
     parts, per_layer = context.decoder.parts, context.pot.shape.pot_layers_per_layer
-    later = range(num_layers // 2, num_layers)
+    later = range(of_pot // 2, of_pot)
     return [layer for layer in later if parts.layers[layer // per_layer].sliding_window is None] or later
 
 
 def _attention(context: Context, layer: int, queries: Tensor, keys: Tensor, sizes: Tensor) -> Tensor:
-    """The mean attention of queries (1, num_heads, n, head_dim) to each key, by KV head (num_kv_heads, num_keys).
+    """The mean attention of queries (1, heads, n, dim) to each key, by KV head (kv_heads, num_keys).
 
     Args:
         sizes: (num_keys,) tokens that each key stands for.
@@ -87,13 +87,13 @@ def _attention(context: Context, layer: int, queries: Tensor, keys: Tensor, size
 
 
 def queries_of(context: Context, ids: Tensor, is_stopped: Callable[[], bool] | None) -> Sequence[Tensor]:
-    """Queries of ids (1, n) in each layer, (1, num_heads, n, head_dim) before RoPE; the pot stays as it is."""
+    """Queries of ids (1, n) in each layer, (1, heads, n, dim) before RoPE; the pot stays as it is."""
     with context.pot.savepoint():
         return context.decoder.forward(ids, context.pot, keeps_queries=True, is_stopped=is_stopped).queries
 
 
 def _keys(context: Context, layer: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Keys of the document before RoPE (1, num_kv_heads, m, head_dim), how many tokens each stands for (m,), and those
+    """Keys of the document before RoPE (1, kv_heads, m, dim), how many tokens each stands for (m,), and those
     tokens, (n,) int64 on the CPU.
 
     The host tier gives mean keys of its units. It lacks what the last passes stored, which every head of the pot holds.

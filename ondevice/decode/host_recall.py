@@ -97,7 +97,7 @@ class HostRecall:
         """True if other blocks should be in the pot for these queries than are; if so, `recall` brings those.
 
         Args:
-            queries: for each layer (1, num_heads, n, head_dim) before RoPE.
+            queries: for each layer (1, heads, n, dim) before RoPE.
             written: the last ids of the answer so far.
         """
         parts, config = self._context.decoder.parts, self._context.config
@@ -136,7 +136,7 @@ class HostRecall:
         dropped = self._dropped()
         num_more = [
             sum(states.tokens.numel() for states in dropped if states.layer < layer // shape.pot_layers_per_layer)
-            for layer in range(shape.num_layers)
+            for layer in range(len(pot.num_cached))
         ]
         moved = bring_back(
             pot,
@@ -157,8 +157,8 @@ class HostRecall:
         return TokensRecalled(
             tokens=stretches(came),
             pages=tuple(dict.fromkeys(context.tokens.page_of(int(token)) for token in came)),
-            num_tokens=round((moved.num_slots + sum(num_more)) / shape.num_layers),
-            num_aside=round(moved.num_aside / shape.num_layers),
+            num_tokens=round((moved.num_slots + sum(num_more)) / len(pot.num_cached)),
+            num_aside=round(moved.num_aside / len(pot.num_cached)),
             num_read_on=sum(states.tokens.numel() for states in dropped),
             num_bytes=moved.num_bytes,
             num_held=self._tier.num_held(0),

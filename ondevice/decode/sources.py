@@ -30,7 +30,7 @@ _MAX_SCORES = 1 << 22  # attention scores that are held at once
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Attention per query: for each layer (num_kv_heads, num_cached) float32, of slots as they lie in the pot.
+    """Attention per query: for each layer (kv_heads, num_cached) float32, of slots as they lie in the pot.
 
     Attributes:
         answer: of the queries that chose the tokens of the answer.
@@ -117,7 +117,7 @@ def token_weights(context: Context, slots: list[Tensor]) -> npt.NDArray[np.float
     The prompt and the sinks, which take in what attention has no use for, do not count.
 
     Args:
-        slots: for each layer (num_kv_heads, num_cached).
+        slots: for each layer (kv_heads, num_cached).
     """
     pot = context.pot
     weights = torch.zeros(context.num_positions, dtype=torch.float64)
@@ -133,8 +133,7 @@ def _attention(
     decoder: Decoder, pot: MemoryPot, ids: list[int], num_observed: int, is_stopped: Callable[[], bool]
 ) -> list[Tensor]:
     """Attention per query of the last tokens of `ids`, read at the end of the pot and taken out of it again."""
-    groups = decoder.parts.num_heads // decoder.parts.num_kv_heads
-    heads = (pot.shape.num_kv_heads, 1)
+    heads = (pot.shape.kv_size[1], 1)
     sums = [torch.zeros(heads[0], used, device=decoder.device) for used in pot.num_cached]
     size = max(_MAX_SCORES // (decoder.parts.num_heads * (max(pot.num_cached) + len(ids))), 1)
     first = len(ids) - num_observed
@@ -145,4 +144,5 @@ def _attention(
             out = decoder.forward(decoder.ids(ids[start:stop]), pot, num_observed=observed, is_stopped=is_stopped)
             for total, mass in zip(sums, out.mass, strict=False):
                 total += mass[0, :, : total.shape[-1]]
+    groups = decoder.parts.num_heads // decoder.parts.kv_size[1]
     return [total / (groups * num_observed) for total in sums]

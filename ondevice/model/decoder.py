@@ -220,7 +220,7 @@ class Decoder:
     def rotate_keys(
         self, keys: Tensor, positions: Tensor, max_positions: int, end: int | None = None, rope: int = 0
     ) -> Tensor:
-        """Apply RoPE to keys (batch, num_kv_heads, n, head_dim) at their own positions (batch, num_kv_heads, n).
+        """Apply RoPE to keys (batch, kv_heads, n, dim) at their own positions (batch, kv_heads, n).
 
         Args:
             max_positions: of the pot that they are in, or are compared with.
@@ -232,7 +232,7 @@ class Decoder:
         return rotate(keys, cos, sin)
 
     def seen_keys(self, pot: MemoryPot, layer: int) -> Tensor:
-        """Keys of a layer of a pot after RoPE, (batch, num_kv_heads, num_cached, head_dim)."""
+        """Keys of a layer of a pot after RoPE, (batch, kv_heads, num_cached, dim)."""
         slots = slice(0, pot.num_cached[layer])
         if pot.rotated:
             return pot.rotated[layer][:, :, slots]

@@ -21,7 +21,7 @@ _STEP = 128  # tokens; products with fewer are slower
 
 def heads(layer: AttentionLayer, normed: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Hidden states after the layer's input norm -> queries and keys before RoPE in one tensor, values, and the gate of
-    the output before its sigmoid, None where it has none; each (batch, heads, n, head_dim), a gate perhaps 1 wide."""
+    the output before its sigmoid, None where it has none; each (batch, heads, n, dim), a gate perhaps 1 wide."""
     batch, num_tokens, _ = normed.shape
     num_heads, num_kv_heads, gate = layer.num_heads, layer.num_kv_heads, None
     qkv = layer.qkv(normed).view(batch, num_tokens, -1, layer.head_dim).transpose(1, 2)
@@ -42,13 +42,13 @@ def heads(layer: AttentionLayer, normed: Tensor) -> tuple[Tensor, Tensor, Tensor
 
 
 def queries(layer: SharingLayer, normed: Tensor) -> Tensor:
-    """Hidden states after the layer's input norm -> queries before RoPE, (batch, num_heads, n, head_dim)."""
+    """Hidden states after the layer's input norm -> queries before RoPE, (batch, heads, n, dim)."""
     query = layer.qkv(normed).unflatten(-1, (layer.num_heads, layer.head_dim)).transpose(1, 2)
     return query if layer.q_norm is None else layer.q_norm(query)
 
 
 class Heads(NamedTuple):
-    """Queries and keys before and after RoPE, and values; each (batch, heads, n, head_dim).
+    """Queries and keys before and after RoPE, and values; each (batch, heads, n, dim).
 
     `gate` is of queries, before its sigmoid; None: what they attend to goes on as it is.
     """
@@ -77,7 +77,7 @@ def project_heads(layer: AttentionLayer, normed: Tensor, cos: Tensor, sin: Tenso
 
 
 def position_mask(at: Tensor, slots: Tensor, window: int | None, dtype: torch.dtype) -> Tensor:
-    """Additive mask of tokens at positions `at` (..., n) to slots (batch, num_kv_heads, m): each sees those up to its
+    """Additive mask of tokens at positions `at` (..., n) to slots (batch, kv_heads, m): each sees those up to its
     own position, in a window only the last so many."""
     distance = at[..., None] - slots[:, :, None]
     is_seen = distance >= 0
@@ -92,7 +92,7 @@ def finish(
 
 
 def after_attention(layer: AttentionLayer, hidden: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-    """Output projection of (batch, heads, n, head_dim), with its residual, and what the feed-forward network takes."""
+    """Output projection of (batch, heads, n, dim), with its residual, and what the feed-forward network takes."""
     return after_mixing(layer, hidden, layer.out(out.transpose(1, 2).flatten(2)))
 
 

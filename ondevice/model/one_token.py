@@ -26,25 +26,26 @@ class _Buffers:
 
     Attributes:
         state: (1, hidden_size), the residual stream; `normed` as it.
-        qkv: (1, ...), query, key and value heads, of which `heads` (num_heads + num_kv_heads, head_dim) turn into
-            `rotated`; `values` (num_kv_heads, head_dim).
-        attended: (num_heads, head_dim).
+        qkv: (1, ...), query, key and value heads, of which `heads` (heads + kv_heads, dim) turn into
+            `rotated`; `values` (kv_heads, dim).
+        attended: (heads, dim).
         gate_up: (1, 2 * intermediate_size), and `activated` half of that.
     """
 
     def __init__(self, parts: ModelParts, intermediate_size: int) -> None:
-        num_rotated, dim = parts.num_heads + parts.num_kv_heads, parts.head_dim
+        _, num_keys, dim = parts.kv_size
+        num_rotated = parts.num_heads + num_keys
         self.state, self.normed = torch.empty(1, parts.hidden_size), torch.empty(1, parts.hidden_size)
-        self.qkv = torch.empty(1, (num_rotated + parts.num_kv_heads) * dim)
-        self.heads, self.values = self.qkv.view(-1, dim).split((num_rotated, parts.num_kv_heads))
+        self.qkv = torch.empty(1, (num_rotated + num_keys) * dim)
+        self.heads, self.values = self.qkv.view(-1, dim).split((num_rotated, num_keys))
         self.rotated = torch.empty_like(self.heads)
         self.attended = torch.empty(parts.num_heads, dim)
         self.gate_up, self.activated = torch.empty(1, 2 * intermediate_size), torch.empty(1, intermediate_size)
 
 
 class _Heads:
-    """Views of the heads that one layer of a pot holds: `query` and `attended` (1, n, 1, head_dim), and `keys`,
-    `rotated` and `values` (num_kv_heads, head_dim)."""
+    """Views of the heads that one layer of a pot holds: `query` and `attended` (1, n, 1, dim), and `keys`,
+    `rotated` and `values` (kv_heads, dim)."""
 
     def __init__(self, buffers: _Buffers, part: int, num_parts: int, num_heads: int) -> None:
         query, rotated = buffers.rotated[:num_heads], buffers.rotated[num_heads:]

@@ -40,8 +40,8 @@ class Pruner(Protocol):
         """The tokens of the pass that go on after layer `layer`, counted from 0, (n,) int64, rising; None: all.
 
         Args:
-            query: (1, num_heads, n, head_dim) after RoPE.
-            keys: (1, num_kv_heads, n, head_dim) after RoPE, of the pass.
+            query: (1, heads, n, dim) after RoPE.
+            keys: (1, kv_heads, n, dim) after RoPE, of the pass.
         """
         ...
 
@@ -129,12 +129,12 @@ class Pass:
 
     Attributes:
         hidden_states: (batch, n, hidden_size) after the final norm, for every token that reached the last layer.
-        mass: for each layer (batch, num_kv_heads, num_cached), float32: the attention that the observed queries
+        mass: for each layer (batch, kv_heads, num_cached), float32: the attention that the observed queries
             paid to each slot that stays; empty when nothing was observed.
         offsets: for each layer which of the tokens that stay it was given, (n,) int64, counted in the stretch where
             some are skipped; None: all of them. Those of the last layer are first in `hidden_states`; the transient
             ones follow.
-        queries: for each layer (batch, num_heads, n, head_dim) before RoPE; empty where they are not kept.
+        queries: for each layer (batch, heads, n, dim) before RoPE; empty where they are not kept.
         dropped: what pruning dropped, step after step, its tokens offsets in the pass; empty where it is not kept.
     """
 

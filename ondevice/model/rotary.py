@@ -36,7 +36,7 @@ class Rotary:
 
     def __init__(self, parts: ModelParts, turn: Turn) -> None:
         self._rotary: Any = turn
-        self._trained, self._head_dim, self.device = parts.max_positions, parts.head_dim, parts.device
+        self._trained, self._dim, self.device = parts.max_positions, parts.kv_size[2], parts.device
         self._like = torch.empty(0, dtype=parts.dtype, device=parts.device)
         self._kind = getattr(turn, "rope_type", "default")
         self._tables: dict[int, tuple[Any, Tensor, Tensor]] = {}  # by reach: the module, cosines, signed sines
@@ -77,7 +77,7 @@ class Rotary:
         return cos, sin
 
     def _require_room(self, length: int) -> None:
-        needed, free = length * self._head_dim * _TABLE_BYTES, free_memory_bytes(self._like.device)
+        needed, free = length * self._dim * _TABLE_BYTES, free_memory_bytes(self._like.device)
         if needed > free:
             raise PotError(
                 f"Angles for {length:,} positions take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free",
@@ -130,7 +130,7 @@ class Angles:
         return self._known[key]
 
     def of_slots(self, layer: int, positions: Tensor, first: int) -> tuple[Tensor, Tensor]:
-        """The slots of a layer, whose `positions` (batch or 1, num_kv_heads or 1, num_slots) often are those of the
+        """The slots of a layer, whose `positions` (batch or 1, kv_heads or 1, num_slots) often are those of the
         layer before: (*positions.shape, rotary_dim)."""
         rope = self._ropes[layer]
         known = self._slots.get(rope)

@@ -165,7 +165,7 @@ class Run:
     def _attend_parts(
         self, number: int, query: Sequence[Tensor], stored: Sequence[tuple[Tensor, Tensor]]
     ) -> tuple[Tensor, list[Tensor]]:
-        """Attention to one layer's slots: (batch, num_heads, n, head_dim), and for each of its layers in the pot what
+        """Attention to one layer's slots: (batch, heads, n, dim), and for each of its layers in the pot what
         `_attend` observed."""
         outs, mass = list[Tensor](), list[Tensor]()
         for layer, (part, (keys, values)) in enumerate(zip(query, stored, strict=True), number * self._per_layer):
@@ -232,7 +232,7 @@ class Run:
         """Additive mask where plain causal attention over the last slots would not do; else None.
 
         It is needed once positions go beyond a sliding window, of which only the last `window` logical positions are
-        visible. Heads differ in what they hold: (batch or 1, num_kv_heads or 1, num_tokens, num_slots).
+        visible. Heads differ in what they hold: (batch or 1, kv_heads or 1, num_tokens, num_slots).
         """
         pot, angles = self._pot, self._angles
         window, first = own.sliding_window, pot.next_position[layer]

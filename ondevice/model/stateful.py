@@ -21,7 +21,7 @@ class Window(NamedTuple):
     """Keys and values that the tokens of a pass see in a window: those held before it, then their own.
 
     Attributes:
-        keys, values: (batch, num_kv_heads, num_held + n, head_dim), keys after RoPE.
+        keys, values: (batch, kv_heads, num_held + n, dim), keys after RoPE.
         cos, sin: (num_held + n, rotary_dim). Positions count from the oldest token held: only distances matter.
         num_held: tokens before the pass.
     """

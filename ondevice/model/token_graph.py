@@ -34,9 +34,9 @@ class _Recorded:
 
     Attributes:
         ids: (1, 1) int64, the token.
-        places: (num_layers, 3) int32, as `known`.
+        places: (layers, 3) int32, as `known`.
         known: what `places` holds.
-        angles: cosines and sines (num_positions, head_dim); the graphs have their addresses.
+        angles: cosines and sines (num_positions, dim); the graphs have their addresses.
         out: (1, 1, hidden_size) after the final norm.
     """
 
@@ -95,7 +95,7 @@ class TokenGraph:
         if held is None or held.angles[0].shape[0] <= last_position:
             device = pot.positions.device
             ids = torch.zeros(1, 1, dtype=torch.int64, device=device)
-            places = torch.zeros(pot.shape.num_layers, 3, dtype=torch.int32, device=device)
+            places = torch.zeros(len(pot.num_cached), 3, dtype=torch.int32, device=device)
             size = max(last_position + 1, pot.shape.capacity)
             held = _Recorded(ids, places, self._rotary.table(size, pot.max_positions))
             self._recorded[pot] = held
@@ -125,7 +125,7 @@ class TokenGraph:
     def _step(self, held: _Recorded, pot: MemoryPot) -> Iterator[Tensor]:
         """States after every few layers; the last ones are those after the final norm."""
         parts, (cos, sin) = self._parts, held.angles
-        slots, positions, _ = held.places.view(-1, 3, 1, 1, 1).expand(-1, -1, 1, pot.shape.num_kv_heads, 1).unbind(1)
+        slots, positions, _ = held.places.view(-1, 3, 1, 1, 1).expand(-1, -1, 1, pot.shape.kv_size[1], 1).unbind(1)
         slots = slots.long()
         pot.positions.scatter_(3, slots, positions)
         pot.origin.scatter_(3, slots, PROMPT)
@@ -183,7 +183,7 @@ def suits(parts: ModelParts, rotary: Rotary) -> bool:
         and layer.turn is parts.rotary
         for layer in parts.layers
     )
-    return is_plain and parts.has_plain_scores and rotary.dim == parts.head_dim
+    return is_plain and parts.has_plain_scores and rotary.dim == parts.kv_size[2]
 
 
 def _places(pot: MemoryPot) -> _Places:

@@ -7,6 +7,7 @@ their own peaks, which do not meet.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import torch
 
@@ -70,8 +71,8 @@ class _Pass:
         self._itemsize, self._num_tokens = plan.decoder.dtype.itemsize, num_tokens
         config = plan.config
         self._shape = shape = plan.foreseen_shape(num_tokens)
-        capacities = shape.capacities or (shape.capacity,) * shape.num_layers
-        self._slots, self._all_slots = max(capacities), sum(capacities) * shape.num_kv_heads
+        capacities = shape.capacities or (shape.capacity,) * shape.layers.stop
+        self._slots, self._all_slots = max(capacities), sum(capacities) * shape.kv_size[1]
         room = max(min(capacities) - config.pot.reserve - len(plan.chat.prefix), 1)
         self._is_distilled = config.pot.method.distills and (num_tokens is None or num_tokens > room)
         self._chunk = room if num_tokens is None else min(room, num_tokens)
@@ -89,7 +90,7 @@ class _Pass:
         if config.pot.needs_novelty:
             waiting = self._chunk * parts.hidden_size * self._itemsize  # states, until the chunk is distilled
         if self._device != "cpu" and plan.tier_bytes(self._num_tokens):  # taken out of the pot, on its way to the host
-            waiting += 2 * self._chunk * len(parts.layers) * parts.num_kv_heads * parts.head_dim * self._itemsize
+            waiting += 2 * self._chunk * prod(parts.kv_size) * self._itemsize
         if not self._is_distilled:
             return waiting + largest
         mass = _FLOAT * self._all_slots
@@ -109,14 +110,14 @@ class _Pass:
             num_slots: of the layer; 0: as many as the pot's largest has.
         """
         parts, num_slots = self._parts, num_slots or self._slots
-        queries, keys = parts.num_heads * parts.head_dim, parts.num_kv_heads * parts.head_dim
+        (_, heads, dim), shape = parts.kv_size, self._shape
+        queries, keys = parts.num_heads * dim, heads * dim
         # Residual and norm; projections, rotated once more; keys and values of all heads, outputs of both parts,
         # folded queries and the joined output.
         attention = num_tokens * (2 * parts.hidden_size + 2 * (queries + keys) + keys + 6 * queries) * self._itemsize
-        shape = self._shape
         if num_tokens > 1 and shape.kv_dtype != "model":
             # Of one layer keys and values made wide, with their roundings and angles on the way, and keys rotated.
-            attention += 6 * num_slots * shape.num_kv_heads * parts.head_dim * _FLOAT
+            attention += 6 * num_slots * shape.kv_size[1] * dim * _FLOAT
         attention += _SCORES * _FLOAT * num_observed * parts.num_heads * num_slots
         intermediate = parts.layers[0].intermediate_size
         at_once = min(num_tokens, tokens_at_once(intermediate, self._plan.decoder.dtype, self._device))

@@ -105,7 +105,7 @@ def _rule(art: ArtConfig, tau: float | tuple[float, ...]) -> Termination:
 
 
 def _by_head(errors: Tensor, layers: Tensor, num_kv_heads: int) -> Tensor:
-    """The quantile of errors (steps, num_heads) for each KV head of each layer, (num_layers, num_kv_heads).
+    """The quantile of errors (steps, heads) for each KV head of each layer, (layers, kv_heads).
 
     Of the query heads that share a KV head the worst counts.
     """
@@ -115,7 +115,7 @@ def _by_head(errors: Tensor, layers: Tensor, num_kv_heads: int) -> Tensor:
 
 
 def _loosest(is_within: Tensor) -> Tensor:
-    """The last threshold before the first that fails, (num_layers, num_kv_heads) of (thresholds, ...)."""
+    """The last threshold before the first that fails, (layers, kv_heads) of (thresholds, ...)."""
     return (is_within.int().cumprod(dim=0).sum(dim=0) - 1).clamp(min=0)
 
 

@@ -206,6 +206,6 @@ def _program_bytes(plan: Plan, machine: Machine) -> int:
     """Bytes of this process, which has loaded by now what such a session loads, but for weights and pots."""
     parts, is_packed = plan.decoder.parts, plan.loaded.quantization != "none"
     if machine.device == "cpu":  # Numba is the largest of libraries
-        prepare_attention(parts.num_heads, parts.num_kv_heads, parts.head_dim, in_bfloat16=is_packed)
+        prepare_attention(parts.num_heads, *parts.kv_size[1:], in_bfloat16=is_packed)
     return_free_memory()
     return resident_bytes()

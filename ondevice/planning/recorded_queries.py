@@ -32,7 +32,7 @@ def evenly(config: EngineConfig) -> EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One token in one layer: its query (batch, num_heads, 1, head_dim) after RoPE, and how many slots it sees."""
+    """One token in one layer: its query (batch, heads, 1, dim) after RoPE, and how many slots it sees."""
 
     layer: int
     query: Tensor
@@ -44,8 +44,8 @@ class Reading:
     """Outcome of rules on some steps.
 
     Attributes:
-        errors: (steps, num_heads) distance of the output from plain attention over its norm.
-        shares: (steps, num_kv_heads) of all blocks, those that were read.
+        errors: (steps, heads) distance of the output from plain attention over its norm.
+        shares: (steps, kv_heads) of all blocks, those that were read.
     """
 
     errors: Tensor
@@ -119,7 +119,7 @@ def record(session: Session, ids: Sequence[int]) -> list[Step]:
 
 
 def keys_values(pot: MemoryPot, step: Step) -> tuple[Tensor, Tensor]:
-    """Keys after RoPE and values of a step, (batch, num_kv_heads, num_slots, head_dim) each."""
+    """Keys after RoPE and values of a step, (batch, kv_heads, num_slots, dim) each."""
     return pot.rotated[step.layer][:, :, : step.num_slots], pot.values[step.layer][:, :, : step.num_slots]
 
 

@@ -30,18 +30,29 @@ class Depths:
         self.num_layers = num_layers
         self.state = np.zeros(0, np.uint16) if depths is None else depths
 
-    @classmethod
-    def restore(cls, num_layers: int, state: Mapping[str, Tensor], num_tokens: int) -> Depths:
-        """Those of a document of `num_tokens` tokens, read to its end; `state` holds that of another, under "".
+    def restore(self, state: Mapping[str, Tensor], num_tokens: int) -> None:
+        """Take over those of a document of `num_tokens` tokens, read to its end, which `state` holds under "".
 
         Raises:
             DamagedPot: no reading of this document leaves that state.
         """
         check_names(state, {""})
         depths = take(state, "", torch.uint16, (None,)).numpy()
-        if depths.size not in (0, num_tokens) or (depths > num_layers).any():
+        if depths.size not in (0, num_tokens) or (depths > self.num_layers).any():
             raise DamagedPot("depths are not those of its document")
-        return cls(num_layers, depths)
+        self.state = depths
+
+    def of_all(self, num_tokens: int, *, skips: bool) -> Tensor | None:
+        """The depths of the first `num_tokens` tokens, int16; None while nothing is stored.
+
+        Args:
+            skips: some may have been left out of the reading; if not, what is noted at depth 0 got through.
+        """
+        if not self.state.size:
+            return None
+        depths = torch.full((num_tokens,), self.num_layers, dtype=torch.int16)
+        depths[: self.state.size] = torch.from_numpy(self.state.astype(np.int16))
+        return depths if skips else depths.masked_fill_(depths == 0, self.num_layers)
 
     def note(self, start: int, stop: int, offsets: Sequence[Tensor] | None) -> None:
         """Add the tokens [start, stop) of one pass.
@@ -95,7 +106,7 @@ def tokens_per_layer(origin: Tensor) -> tuple[tuple[int, ...], npt.NDArray[np.in
     """Distinct document tokens that some head holds: how many in each layer, and which in all of them (n,), rising.
 
     Args:
-        origin: (num_layers, ...) int32; negative = no document token.
+        origin: (layers, ...) int32; negative = no document token.
     """
     per_layer = tuple(int(np.unique(_document_tokens(layer)).size) for layer in origin)
     return per_layer, np.unique(_document_tokens(origin))

@@ -34,7 +34,7 @@ def distill(pot: MemoryPot, policy: RetentionPolicy, mass: list[Tensor], config:
 
     Args:
         pot: changed in place.
-        mass: for each layer (batch, num_kv_heads, num_cached): attention of the observed queries; may be empty.
+        mass: for each layer (batch, kv_heads, num_cached): attention of the observed queries; may be empty.
     """
     num_before = max(pot.by_layer(pot.num_cached))
     budgets = layer_budgets(config, pot.num_protected, pot.shape)

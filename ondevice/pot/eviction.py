@@ -42,7 +42,7 @@ class LongAnswer:
     Attributes:
         pot: that decodes.
         max_positions: that the model was trained on; they are numbered again before they reach it.
-        mass: attention of the question, for each layer (batch, num_kv_heads, num_cached); empty where it decides
+        mass: attention of the question, for each layer (batch, kv_heads, num_cached); empty where it decides
             nothing.
         num_document: slots of each layer that were used before the question came; empty as `mass`.
         save: for an undo log.
@@ -94,7 +94,7 @@ class SinkRecent:
         victims = self._pot.victims
         if isinstance(victims, list) and any(slots is None for slots in victims):
             return [slice(layer, layer + 1) for layer, slots in enumerate(victims) if slots is not None]
-        return [] if victims is None else [slice(0, self._pot.shape.num_layers)]
+        return [] if victims is None else [self._pot.shape.layers]
 
     def _renumber(self) -> None:
         """Lower all positions alike, which changes no difference, and rotate all keys for it."""
@@ -106,7 +106,7 @@ class SinkRecent:
         for layer, num_cached in enumerate(pot.num_cached):
             pot.positions[layer, ..., :num_cached] -= offset
             pot.next_position[layer] -= offset
-        numbering.refresh_keys_(pot, slice(0, pot.shape.num_layers))
+        numbering.refresh_keys_(pot, pot.shape.layers)
 
 
 class FixedOrder:
@@ -124,7 +124,7 @@ class FixedOrder:
 
 
 def _least_attended(answer: LongAnswer) -> list[Tensor]:
-    """The slots that may go, by the question's attention, the least first: (batch, num_kv_heads, num_open) int64."""
+    """The slots that may go, by the question's attention, the least first: (batch, kv_heads, num_open) int64."""
     order = []
     for layer_mass, positions, used in zip(answer.mass, answer.pot.positions, answer.num_document, strict=True):
         score = layer_mass[..., :used].masked_fill(positions[..., :used] < answer.pot.num_protected, torch.inf)

@@ -22,12 +22,12 @@ def fit(keys: Tensor, values: Tensor, peaks: Tensor) -> Tensor:
     """Weights of each head, by ridge regression.
 
     Args:
-        keys: (num_layers, num_kv_heads, n, head_dim), before RoPE.
+        keys: (layers, kv_heads, n, dim), before RoPE.
         values: as `keys`.
-        peaks: (num_layers, num_kv_heads, n): the most attention that each token was paid.
+        peaks: (layers, kv_heads, n): the most attention that each token was paid.
 
     Returns:
-        (num_layers, num_kv_heads, 2 * head_dim + 3) float32: of key, value, their lengths, and 1.
+        (layers, kv_heads, 2 * dim + 3) float32: of key, value, their lengths, and 1.
 
     Raises:
         NotSolved: a number is not finite.
@@ -49,10 +49,10 @@ def _fit(keys: Tensor, values: Tensor, peaks: Tensor) -> Tensor:
 
 
 def predict_attention(weights: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Scores (batch, num_kv_heads, n) float32 of keys and values (batch, num_kv_heads, n, head_dim).
+    """Scores (batch, kv_heads, n) float32 of keys and values (batch, kv_heads, n, dim).
 
     Args:
-        weights: (num_kv_heads, 2 * head_dim + 3), from `fit`.
+        weights: (kv_heads, 2 * dim + 3), from `fit`.
     """
     return (_features(keys, values) @ weights[:, :-1, None])[..., 0] + weights[:, -1:]
 

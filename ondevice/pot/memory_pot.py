@@ -26,7 +26,7 @@ _GPU_PIECE, _CPU_PIECE = 128 << 20, 4 << 20  # bytes
 
 
 class RotateKeys(Protocol):
-    """Keys (batch, num_kv_heads, n, head_dim), their positions (batch, num_kv_heads, n), `MemoryPot.max_positions`, a
+    """Keys (batch, kv_heads, n, dim), their positions (batch, kv_heads, n), `MemoryPot.max_positions`, a
     number above all positions, where it is known, and the number of their RoPE in `PotShape.ropes` -> keys after it."""
 
     def __call__(
@@ -53,12 +53,12 @@ class MemoryPot:
         rotate_keys: applies the RoPE of the model.
         slots: what the slots hold of keys and values, layer by layer.
         native: what the layers without slots keep.
-        keys: one tensor a layer, (batch, num_kv_heads, capacity of the layer, head_dim), before RoPE; none: quantised.
+        keys: one tensor a layer, (batch, kv_heads, capacity of the layer, dim), before RoPE; none: quantised.
         values: as `keys`.
         rotated: as `keys`, after RoPE at `positions`; attention reads these. Only where `key_rotation` is "stored".
         halves: as `keys`, `rotate_half` of them. Only where `key_rotation` is "half-cache".
         workspace: one layer's keys after RoPE, written at every step; only with `halves`.
-        positions: (num_layers, batch, num_kv_heads, capacity) int32, logical position of each slot.
+        positions: (layers, batch, kv_heads, capacity) int32, logical position of each slot.
         origin: as `positions`, int32: the document token in the slot, or `FREE`, or `PROMPT`.
         importance: as `positions`, float32: the slot's attention mass at the last distillation.
         novelty: as `positions`, float32: cross-entropy of the token in nats when it was read, or `UNKNOWN`.
@@ -68,7 +68,7 @@ class MemoryPot:
         num_protected: tokens at positions below this stay there, and are never evicted (prompt and sinks).
         num_ranked: slots of each layer that the last `compact_` laid out, the most important first.
         victims: the slots that the next token overwrites: the same slice in every head, or for each layer
-            (batch, num_kv_heads, 1) int64; None, for all layers or for one: it takes a free slot.
+            (batch, kv_heads, 1) int64; None, for all layers or for one: it takes a free slot.
         is_uniform: whether all heads of a layer hold the same tokens in the same slots.
     """
 
@@ -138,7 +138,7 @@ class MemoryPot:
         return [*slots, *workspace, *self.provenance(), *self.native.buffers]
 
     def provenance(self) -> list[Tensor]:
-        """The buffers (num_layers, batch, num_kv_heads, capacity): positions, origin, importance, novelty."""
+        """The buffers (layers, batch, kv_heads, capacity): positions, origin, importance, novelty."""
         return [self.positions, self.origin, self.importance, self.novelty]
 
     def expect(self, num_positions: int) -> None:
@@ -152,8 +152,8 @@ class MemoryPot:
     def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write n new tokens into free slots of a layer, or one over the `victims`, and return what attention reads.
 
-        The slots are not counted as used until `commit_`. Arguments have shape (batch, num_kv_heads, n, head_dim),
-        `keys` before and `rotated` after RoPE. Two views (batch, num_kv_heads, num_used, head_dim) come back:
+        The slots are not counted as used until `commit_`. Arguments have shape (batch, kv_heads, n, dim),
+        `keys` before and `rotated` after RoPE. Two views (batch, kv_heads, num_used, dim) come back:
         keys, after RoPE where `rotated` is stored and before RoPE elsewhere, and values; or the codes of both, which
         `coded` gives with what belongs to them.
         """
@@ -175,7 +175,7 @@ class MemoryPot:
 
     @property
     def frame(self) -> Frame | None:
-        """The origin of quantised keys, (num_layers, num_kv_heads, head_dim); None: they are not quantised."""
+        """The origin of quantised keys, (layers, kv_heads, dim); None: they are not quantised."""
         return self.slots.frame if isinstance(self.slots, CodedSlots) else None
 
     def coded(self, layer: int, num_slots: int) -> Coded:
@@ -187,7 +187,7 @@ class MemoryPot:
         """Positions of what attention reads once tokens at positions `new` (n,) int32 were appended, not committed.
 
         Returns:
-            (batch or 1, num_kv_heads or 1, num_used) int32; one row for all heads where the pot `is_uniform`.
+            (batch or 1, kv_heads or 1, num_used) int32; one row for all heads where the pot `is_uniform`.
         """
         used = self.num_cached[layer]
         slots = self.positions[layer][:, :, :used]
@@ -263,7 +263,7 @@ class MemoryPot:
 
         Args:
             layers: neighbouring layers with the same `num_cached`.
-            index: (num_layers of the slice, batch, num_kv_heads, n) int64.
+            index: (layers of the slice, batch, kv_heads, n) int64.
         """
         num_cached, num_kept = self.num_cached[layers.start], index.shape[-1]
         for buffer in self.provenance():
@@ -279,7 +279,7 @@ class MemoryPot:
         self.is_uniform = self.is_uniform and bool((index == index[:, :1, :1]).all())
 
     def add_importance_(self, mass: Sequence[Tensor]) -> list[Tensor]:
-        """Add attention, (batch, num_kv_heads, num_cached) a layer, to the importance of used slots; gives the sums."""
+        """Add attention, (batch, kv_heads, num_cached) a layer, to the importance of used slots; gives the sums."""
         sums = [self.importance[layer, ..., :used] for layer, used in enumerate(self.num_cached)]
         for total, new in zip(sums, mass, strict=True):
             total += new
@@ -390,7 +390,7 @@ class MemoryPot:
     def layers_by_length(self) -> list[tuple[slice, int]]:
         """Runs of neighbouring layers of one size that hold equally many tokens, with that number: usually one run."""
         lengths = list(zip(self.capacities, self.num_cached, self.next_position, strict=True))
-        found = runs(slice(0, self.shape.num_layers), lengths.__getitem__)
+        found = runs(self.shape.layers, lengths.__getitem__)
         return [(layers, self.num_cached[layers.start]) for layers in found]
 
 

@@ -14,7 +14,7 @@ def number_by_origin_(pot: MemoryPot, layers: slice | None = None) -> None:
 
     They are ranks, as in `number_in_order_`.
     """
-    layers = layers or slice(0, pot.shape.num_layers)
+    layers = layers or pot.shape.layers
     for layer in range(layers.start, layers.stop):
         used = pot.num_cached[layer]
         origin, positions = pot.origin[layer, ..., :used], pot.positions[layer, ..., :used]
@@ -32,7 +32,7 @@ def number_in_order_(pot: MemoryPot, layers: slice | None = None) -> None:
     Args:
         layers: of the pot, with all that lie in the same layer of the model.
     """
-    layers = layers or slice(0, pot.shape.num_layers)
+    layers = layers or pot.shape.layers
     for same, used in pot.layers_by_length():
         own = within(layers, same)
         positions = pot.positions[same][own, ..., :used]

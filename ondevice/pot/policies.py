@@ -20,7 +20,7 @@ WINDOW_TOKENS = 32  # of SnapKV's observation window
 
 @dataclass(frozen=True, slots=True)
 class LayerView:
-    """Used slots of some layers, as a policy sees them, each (layers, batch, num_kv_heads, num_cached).
+    """Used slots of some layers, as a policy sees them, each (layers, batch, kv_heads, num_cached).
 
     Attributes:
         mass: attention received from the observed queries, float32 (infinite for what is protected, where it is summed
@@ -49,7 +49,7 @@ class RetentionPolicy(ABC):
 
     @abstractmethod
     def scores(self, view: LayerView) -> Tensor:
-        """Return (layers, batch, num_kv_heads, num_cached) float32, higher = keep."""
+        """Return (layers, batch, kv_heads, num_cached) float32, higher = keep."""
 
 
 class InfiniPot(RetentionPolicy):
@@ -96,4 +96,4 @@ def layer_budgets(config: PotConfig, num_protected: int, shape: PotShape) -> lis
     """Slots that each layer keeps, as many as the settings say on average; layers of different sizes leave one room."""
     if shape.capacities is not None:
         return [max(slots - config.room, num_protected + 1) for slots in shape.capacities]
-    return [config.num_kept] * shape.num_layers
+    return [config.num_kept] * shape.layers.stop

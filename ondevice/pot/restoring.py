@@ -25,7 +25,7 @@ def restore_(pot: MemoryPot, state: dict[str, Tensor], extent: Extent) -> None:
     buffers = zip(pot.slots.names, pot.slots.layers[0], strict=False)
     check_pot(state, pot.shape, {name: (one.dtype, tuple(one.shape[3:])) for name, one in buffers}, extent)
     pot.native.load_(native)
-    layers = slice(0, pot.shape.num_layers)
+    layers = pot.shape.layers
     pot.clear_(layers, 0, max(pot.num_cached))
     pot.num_cached, pot.next_position = state["num_cached"].tolist(), state["next_position"].tolist()
     pot.num_ranked = state["num_ranked"].tolist()

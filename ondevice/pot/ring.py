@@ -24,14 +24,14 @@ class Rings:
 
     Args:
         pot: that decodes.
-        order: of a layer that is full now: (batch, num_kv_heads, num_open) int64, what goes first.
+        order: of a layer that is full now: (batch, kv_heads, num_open) int64, what goes first.
         save: called with some slots at once, ahead of their time.
     """
 
     def __init__(self, pot: MemoryPot, order: Callable[[int], Tensor], save: Save) -> None:
         self._pot, self._order, self._save = pot, order, save
-        self._orders: list[Tensor | None] = [None] * pot.shape.num_layers  # None: it had room so far
-        self._turns = [0] * pot.shape.num_layers
+        self._orders: list[Tensor | None] = [None] * len(pot.num_cached)  # None: it had room so far
+        self._turns = [0] * len(pot.num_cached)
         self._run: range | None = None  # the order of all heads in all layers, where that is one run of slots
 
     def take(self) -> Victims | None:

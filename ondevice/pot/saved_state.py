@@ -122,13 +122,13 @@ def check_pot(state: Mapping[str, Tensor], shape: PotShape, kinds: Mapping[str, 
     Args:
         kinds: type and size in one slot of each buffer of a layer, by name.
     """
-    num_layers, heads = shape.num_layers, (shape.batch, shape.num_kv_heads)
-    each = {f"{kind}.{layer}" for kind in kinds for layer in range(num_layers)}
+    depth, heads = shape.layers.stop, (shape.batch, shape.kv_size[1])
+    each = {f"{kind}.{layer}" for kind in kinds for layer in range(depth)}
     check_names(state, {*PROVENANCE, "num_cached", "next_position", "num_ranked", *each})
-    num_cached = take_counts(state, "num_cached", num_layers, shape.capacity)
-    next_position = take_counts(state, "next_position", num_layers, extent.num_positions)
-    num_ranked = take_counts(state, "num_ranked", num_layers, shape.capacity)
-    per_slot = (num_layers, *heads, max(num_cached))
+    num_cached = take_counts(state, "num_cached", depth, shape.capacity)
+    next_position = take_counts(state, "next_position", depth, extent.num_positions)
+    num_ranked = take_counts(state, "num_ranked", depth, shape.capacity)
+    per_slot = (depth, *heads, max(num_cached))
     positions, origin = (take(state, name, torch.int32, per_slot) for name in PROVENANCE[:2])
     importance, novelty = (take(state, name, torch.float32, per_slot) for name in PROVENANCE[2:])
     if bool(importance.isnan().any()):  # it is infinite where a slot is never evicted
@@ -149,7 +149,7 @@ def check_pot(state: Mapping[str, Tensor], shape: PotShape, kinds: Mapping[str, 
 
 
 def check_ring(origin: Tensor, num_held: list[int], extent: Extent, pot_layers_per_layer: int) -> None:
-    """Refuse rings (num_layers, n) of a pot whose layers are so many parts of the model's, that hold anything but so
+    """Refuse rings (layers, n) of a pot whose layers are so many parts of the model's, that hold anything but so
     many tokens of the document; raises DamagedPot."""
     if max(num_held) < origin.shape[1]:
         raise DamagedPot(f"the host tier has {origin.shape[1]:,} places for {max(num_held):,} tokens")
@@ -160,7 +160,7 @@ def check_ring(origin: Tensor, num_held: list[int], extent: Extent, pot_layers_p
 
 
 def _check_order(layer: int, positions: Tensor, origin: Tensor, stop: int, extent: Extent, model_layer: int) -> None:
-    """Refuse slots (batch, num_kv_heads, n) whose positions do not give the order of the document."""
+    """Refuse slots (batch, kv_heads, n) whose positions do not give the order of the document."""
     ordered, index = positions.sort(dim=-1)
     tokens = origin.gather(-1, index)
     check_within(f"positions of layer {layer}", ordered, 0, stop)

@@ -72,6 +72,16 @@ class PotShape:
     def __post_init__(self) -> None:
         assert self.kv_dtype == "model" or self.key_rotation == "on-read"
 
+    @property
+    def layers(self) -> slice:
+        """All layers of the pot."""
+        return slice(0, self.num_layers)
+
+    @property
+    def kv_size(self) -> tuple[int, int, int]:
+        """Layers, KV heads of each, and numbers of a key."""
+        return self.num_layers, self.num_kv_heads, self.head_dim
+
     def parts_of(self, layer: int) -> range:
         """The layers of the pot that one layer of the model lies in."""
         return range(layer * self.pot_layers_per_layer, (layer + 1) * self.pot_layers_per_layer)
@@ -101,7 +111,7 @@ class PotShape:
     def groups(self) -> list[tuple[slice, int]]:
         """Runs of neighbouring layers with equally many slots, and how many: usually one run."""
         sizes = self.capacities or (self.capacity,) * self.num_layers
-        return [(run, sizes[run.start]) for run in runs(slice(0, self.num_layers), sizes.__getitem__)]
+        return [(run, sizes[run.start]) for run in runs(self.layers, sizes.__getitem__)]
 
     @property
     def code_bits(self) -> tuple[int, int]:
@@ -125,5 +135,5 @@ class PotShape:
 
     @property
     def num_tensors(self) -> int:
-        """Tensors of (batch, num_kv_heads, capacity, head_dim) in each layer."""
+        """Tensors of (batch, kv_heads, capacity, dim) in each layer."""
         return 2 if self.key_rotation == "on-read" else 3

@@ -27,7 +27,7 @@ class Slots:
     Attributes:
         names: of the buffers of a layer that have to be kept; what may follow them is computed from those.
         capacities: slots of each layer.
-        layers: the buffers of each layer, (batch, num_kv_heads, capacity, ...), in the order of the names.
+        layers: the buffers of each layer, (batch, kv_heads, capacity, ...), in the order of the names.
     """
 
     names: tuple[str, ...]
@@ -36,7 +36,7 @@ class Slots:
         self._shape, self._groups = shape, list[tuple[slice, list[Tensor]]]()
         self.layers: list[list[Tensor]] = []
         for layers, capacity in shape.groups():
-            size = (layers.stop - layers.start, shape.batch, shape.num_kv_heads, capacity)
+            size = (layers.stop - layers.start, shape.batch, shape.kv_size[1], capacity)
             storage: list[Tensor] = []
             for dtype, rest in dict.fromkeys(kinds):  # those of one kind lie in one tensor
                 storage.append(torch.zeros(kinds.count((dtype, rest)), *size, *rest, dtype=dtype, device=device))
@@ -51,7 +51,7 @@ class Slots:
         return [layers for layers, _ in self._groups]
 
     def of(self, layers: slice) -> list[Tensor]:
-        """The buffers (num_layers, batch, num_kv_heads, capacity, ...) of some layers of one size."""
+        """The buffers (layers, batch, kv_heads, capacity, ...) of some layers of one size."""
         group, storage = next(item for item in self._groups if layers.start < item[0].stop)
         return [buffer for whole in storage for buffer in whole[:, within(layers, group)].unbind()]
 
@@ -62,7 +62,7 @@ class Slots:
                 whole[:, within(layers, group), :, :, start:end] = 0
 
     def put_(self, layer: int, at: At, parts: Sequence[Tensor]) -> None:
-        """Write what `names` says into slots of a layer; each part (batch, num_kv_heads, n, ...)."""
+        """Write what `names` says into slots of a layer; each part (batch, kv_heads, n, ...)."""
         for buffer, part in zip(self.layers[layer], parts, strict=False):
             replace_slots_(buffer, at, part)
 
@@ -71,7 +71,7 @@ class WideSlots(Slots):
     """Keys before RoPE and values in the model's type, and with them what saves a rotation at every step.
 
     Attributes:
-        keys, values: one tensor a layer, (batch, num_kv_heads, capacity of the layer, head_dim).
+        keys, values: one tensor a layer, (batch, kv_heads, capacity of the layer, dim).
         rotated: as `keys`, after RoPE; only where `key_rotation` is "stored".
         halves: as `keys`, `rotate_half` of them; only where `key_rotation` is "half-cache".
     """
@@ -79,13 +79,13 @@ class WideSlots(Slots):
     names = ("keys", "values")
 
     def __init__(self, shape: PotShape, *, dtype: torch.dtype, device: torch.device) -> None:
-        super().__init__(shape, [(dtype, (shape.head_dim,))] * shape.num_tensors, device)
+        super().__init__(shape, [(dtype, shape.kv_size[2:])] * shape.num_tensors, device)
         self.keys, self.values, *third = (list(buffers) for buffers in zip(*self.layers, strict=True))
         self.rotated = third[0] if shape.key_rotation == "stored" else []
         self.halves = third[0] if shape.key_rotation == "half-cache" else []
 
     def write_(self, layer: int, at: At, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
-        """Write tokens (batch, num_kv_heads, n, head_dim), keys before and after RoPE."""
+        """Write tokens (batch, kv_heads, n, dim), keys before and after RoPE."""
         third = [rotated] if self.rotated else [rotate_half(keys, self._shape.rotary_dim)] if self.halves else []
         self.put_(layer, at, (keys, values, *third))
 
@@ -94,7 +94,7 @@ class WideSlots(Slots):
         return [keys, values]
 
     def keys_at(self, layer: int, at: At) -> Tensor:
-        """Keys before RoPE of some slots, (batch, num_kv_heads, n, head_dim); with a slice a view."""
+        """Keys before RoPE of some slots, (batch, kv_heads, n, dim); with a slice a view."""
         return self.keys[layer][:, :, at]
 
     def values_at(self, layer: int, at: At) -> Tensor:
@@ -107,7 +107,7 @@ class CodedSlots(Slots):
 
     Args:
         dtype: of the model.
-        frame: of the keys, (num_layers, num_kv_heads, head_dim) each.
+        frame: of the keys, (layers, kv_heads, dim) each.
     """
 
     names = ("keys", "values", "key_scales", "value_scales")
@@ -118,7 +118,7 @@ class CodedSlots(Slots):
         self.frame, self._dtype = Frame(*(part.to(device, copy=True) for part in frame)), dtype
 
     def write_(self, layer: int, at: At, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
-        """Write tokens (batch, num_kv_heads, n, head_dim), keys before RoPE."""
+        """Write tokens (batch, kv_heads, n, dim), keys before RoPE."""
         self.put_(layer, at, self.parts_of(layer, keys, values))
 
     def parts_of(self, layer: int, keys: Tensor, values: Tensor) -> list[Tensor]:
@@ -127,7 +127,7 @@ class CodedSlots(Slots):
         return [part for both in zip(*pairs, strict=True) for part in both]
 
     def keys_at(self, layer: int, at: At) -> Tensor:
-        """Keys before RoPE of some slots, (batch, num_kv_heads, n, head_dim) in the model's type; a copy."""
+        """Keys before RoPE of some slots, (batch, kv_heads, n, dim) in the model's type; a copy."""
         return self.coded(layer, self.capacities[layer]).wide_keys(self._dtype, at)
 
     def values_at(self, layer: int, at: At) -> Tensor:
@@ -156,8 +156,7 @@ class CodedSlots(Slots):
 
 def plain_frame(shape: PotShape) -> Frame:
     """The frame that leaves keys as they are."""
-    size = (shape.num_layers, shape.num_kv_heads, shape.head_dim)
-    return Frame(torch.zeros(size), torch.ones(size))
+    return Frame(torch.zeros(shape.kv_size), torch.ones(shape.kv_size))
 
 
 def within(layers: slice, group: slice) -> slice:

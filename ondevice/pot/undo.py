@@ -15,7 +15,7 @@ _LARGE = 64 << 20  # bytes
 
 
 class _Saved(NamedTuple):
-    """Former contents of `slots` (batch, num_kv_heads, n) int64 of a layer, buffer by buffer."""
+    """Former contents of `slots` (batch, kv_heads, n) int64 of a layer, buffer by buffer."""
 
     layer: int
     slots: Tensor
@@ -52,7 +52,7 @@ class UndoLog:
             return
         self._has_all = victims is None
         entry = []
-        for layer in range(self._pot.shape.num_layers):
+        for layer in range(len(self._pot.num_cached)):
             slots = self._slots(victims, layer)
             if slots is not None:
                 contents = [take_slots(buffer, slots) for buffer in self._pot.layer_buffers(layer)]
@@ -92,11 +92,11 @@ class UndoLog:
         return sum(part.nbytes for entry in self._entries for saved in entry for part in saved.contents)
 
     def _slots(self, victims: Victims | None, layer: int) -> Tensor | None:
-        """The slots of one layer, (batch, num_kv_heads, n) int64; None: it gives up none."""
+        """The slots of one layer, (batch, kv_heads, n) int64; None: it gives up none."""
         shape, device = self._pot.shape, self._pot.positions.device
         if victims is None:
             victims = slice(0, self._num_cached[layer])
         if isinstance(victims, slice):
             slots = torch.arange(victims.start, victims.stop, device=device)
-            return slots.expand(shape.batch, shape.num_kv_heads, -1)
+            return slots.expand(shape.batch, shape.kv_size[1], -1)
         return victims[layer]

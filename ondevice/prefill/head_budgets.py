@@ -34,8 +34,8 @@ class HeadBudgets(NamedTuple):
     """Measurements of the heads of a model, on the CPU.
 
     Attributes:
-        counts: the slots of each head among the best `_PARTS` of all, (parts, num_layers, num_kv_heads) int32.
-        weights: of `pot.learned_score`, (num_layers, num_kv_heads, 2 * head_dim + 3) float32; None where measuring has
+        counts: the slots of each head among the best `_PARTS` of all, (parts, layers, kv_heads) int32.
+        weights: of `pot.learned_score`, (layers, kv_heads, 2 * dim + 3) float32; None where measuring has
             failed, and all heads count alike.
     """
 
@@ -50,7 +50,7 @@ def head_shares(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str, part: 
         part: of all tokens of a document that a head keeps on average, above 0.
 
     Returns:
-        (num_layers, num_kv_heads) float32, on the CPU.
+        (layers, kv_heads) float32, on the CPU.
     """
     counts = measure_head_budgets(decoder, tokenizer, fingerprint).counts.float()
     # Between two rows of the table in proportion to the logarithm of the part.
@@ -84,14 +84,14 @@ def _measured(decoder: Decoder, tokenizer: Tokenizer) -> HeadBudgets:
 
 
 def _suits(known: HeadBudgets, decoder: Decoder) -> bool:
-    counts, weights, heads = *known, (len(decoder.parts.layers), decoder.parts.num_kv_heads)
+    counts, weights, (*heads, dim) = *known, decoder.parts.kv_size
     return (
         counts.shape == (len(_PARTS), *heads)
         and counts.dtype == torch.int32
         and bool((counts >= 0).all())
         and bool((counts.sum(dim=(1, 2)) > 0).all())
         and weights is not None
-        and weights.shape == (*heads, 2 * decoder.parts.head_dim + 3)
+        and weights.shape == (*heads, 2 * dim + 3)
         and weights.dtype == torch.float32
         and bool(weights.isfinite().all())
     )

@@ -18,7 +18,7 @@ _LEAST = 1e-2  # of a head's mean spread: a channel that stood still here may mo
 
 
 def _measured(decoder: Decoder, tokenizer: Tokenizer) -> Frame:
-    """Mean and spread of each channel of the keys before RoPE, (num_layers, num_kv_heads, head_dim) on the CPU."""
+    """Mean and spread of each channel of the keys before RoPE, (layers, kv_heads, dim) on the CPU."""
     ids = first_ids(decoder, tokenizer, _TOKENS)
     pot = decoder.new_pot(len(ids), key_rotation="on-read")
     decoder.forward(decoder.ids(ids), pot)
@@ -31,7 +31,7 @@ def _measured(decoder: Decoder, tokenizer: Tokenizer) -> Frame:
 
 def _suits(frame: Frame, decoder: Decoder) -> bool:
     parts = decoder.parts
-    size = (len(parts.layers), parts.num_kv_heads, parts.head_dim)
+    size = parts.kv_size
     is_sound = all(part.shape == size and part.dtype == torch.float32 and part.isfinite().all() for part in frame)
     return is_sound and bool((frame.spread > 0).all())
 

@@ -93,8 +93,8 @@ class Pruning:
 
         Args:
             layer: counted from 0.
-            query: (1, num_heads, n, head_dim), after RoPE, of the tokens that reached this layer.
-            keys: (1, num_kv_heads, n, head_dim), after RoPE, of the same tokens.
+            query: (1, heads, n, dim), after RoPE, of the tokens that reached this layer.
+            keys: (1, kv_heads, n, dim), after RoPE, of the same tokens.
 
         Returns:
             Their indices among these n, rising, int64.

@@ -239,11 +239,11 @@ class Reader:
     def _watched(self, span: int) -> Callable[[], bool]:
         """The poll of a pass over `span` tokens of the document, which notes before every layer how far it has come."""
         context, layers = self._context, count()
-        before, num_layers = context.num_read + context.num_skipped, len(context.decoder.parts.all_layers)
+        before, depth = context.num_read + context.num_skipped, len(context.decoder.parts.all_layers)
 
         def poll() -> bool:
             is_stopped = self._is_stopped()
-            context.num_through = before if is_stopped else before + span * next(layers) // num_layers
+            context.num_through = before if is_stopped else before + span * next(layers) // depth
             return is_stopped
 
         return poll

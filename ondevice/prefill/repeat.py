@@ -35,7 +35,7 @@ def repeat_peaks(
         ids: (n,) what was read, in its order.
 
     Returns:
-        For each layer (batch, num_kv_heads, num_cached) float32, between 0 and 1.
+        For each layer (batch, kv_heads, num_cached) float32, between 0 and 1.
 
     Raises:
         ConfigError: the free slots do not hold the prompt.

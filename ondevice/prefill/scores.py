@@ -20,7 +20,7 @@ def kept_score(pot: MemoryPot, new: Sequence[Tensor]) -> list[Tensor]:
     """The scores of all slots: those before the last distillation keep the one they had.
 
     Args:
-        new: for each layer (batch, num_kv_heads, n), of the slots that were filled since.
+        new: for each layer (batch, kv_heads, n), of the slots that were filled since.
     """
     # What is protected is infinitely important, and has no score.
     return [
@@ -38,7 +38,7 @@ def _predicted(context: Context, _: Sequence[Tensor]) -> list[Tensor]:
         generator = torch.Generator().manual_seed(context.config.seed + context.num_cycles)
         shapes = [pot.positions[layer, ..., first:used].shape for layer, (first, used) in enumerate(filled)]
         return kept_score(pot, [torch.rand(one, generator=generator).to(pot.positions.device) for one in shapes])
-    by_layer = weights.to(context.decoder.device).view(pot.shape.num_layers, pot.shape.num_kv_heads, -1)
+    by_layer = weights.to(context.decoder.device).view(*pot.shape.kv_size[:2], -1)
     scores = []
     for layer, (first, used) in enumerate(filled):
         if pot.is_coded:
@@ -50,6 +50,6 @@ def _predicted(context: Context, _: Sequence[Tensor]) -> list[Tensor]:
     return kept_score(pot, scores)
 
 
-# By what a policy observes: for each layer of the pot (batch, num_kv_heads, num_cached) float32. Given are the queries
-# of the last pass, where the policy observes them: for each layer (batch, num_heads, n, head_dim) before RoPE.
+# By what a policy observes: for each layer of the pot (batch, kv_heads, num_cached) float32. Given are the queries
+# of the last pass, where the policy observes them: for each layer (batch, heads, n, dim) before RoPE.
 SCORES: dict[str, Callable[[Context, Sequence[Tensor]], list[Tensor]]] = {"predicted": _predicted}

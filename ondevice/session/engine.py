@@ -163,8 +163,8 @@ class Engine:
         self._speculators[name] = decoder, loaded.fingerprint
 
 
-def _first_layers(decoder: Decoder, num_layers: int) -> Decoder:
+def _first_layers(decoder: Decoder, wanted: int) -> Decoder:
     there = len(decoder.parts.layers)
-    if num_layers > there:
-        raise ConfigError(f"{{spec.layers}} is {num_layers}, and the model has {there}", fix=f"Name at most {there}.")
-    return decoder.first_layers(num_layers)
+    if wanted > there:
+        raise ConfigError(f"{{spec.layers}} is {wanted}, and the model has {there}", fix=f"Name at most {there}.")
+    return decoder.first_layers(wanted)

@@ -23,7 +23,6 @@ from ondevice.errors import DamagedPot, NotResumable, PotError, PotMismatch
 from ondevice.events import Event
 from ondevice.machine.memory import memory_watched
 from ondevice.model.loading.load import LoadedModel, require_local
-from ondevice.pot.depths import Depths
 from ondevice.pot.restoring import restore_
 from ondevice.pot.saving import read_tensors, write_pot
 from ondevice.pot.slots import CodedSlots
@@ -207,7 +206,7 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
     context, saved, counts = session.context, header.config, header.counts
     context.tokens = tokens = _tokens(header, arrays, context.loaded, context.decoder.parts.vocab_size)
     context.spans = _spans(tokens.num_tokens, header.spans)
-    context.depths = Depths.restore(context.depths.num_layers, depths, context.num_positions)
+    context.depths.restore(depths, context.num_positions)
     context.num_read, context.num_skipped, context.num_cycles = counts.num_read, counts.num_skipped, counts.num_cycles
     _check_counts(context)
     if context.speculator is not None:

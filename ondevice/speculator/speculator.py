@@ -78,8 +78,8 @@ class Speculator:
         self._novelty = Novelty(decoder.head.token_loss)
         self._words = WordCounts(decoder.parts.vocab_size)
         # All of a model of its own, as in the paper; of own first layers the upper half: lower ones see neighbours.
-        num_layers = len(decoder.parts.layers)
-        self._num_scoring = num_layers if config.model else -(-num_layers // 2)
+        there = len(decoder.parts.layers)
+        self._num_scoring = there if config.model else -(-there // 2)
         self._mass: list[Tensor] = []  # of the prompt after the last stretch; empty where it decides nothing
 
     # -- reading ---------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Speculator:
         """Attention of the last n tokens in the pot, recomputed for them alone.
 
         Args:
-            queries: for each layer (1, num_heads, n, head_dim) before RoPE.
+            queries: for each layer (1, heads, n, dim) before RoPE.
 
         Returns:
             (n, num_slots) float32, of the slots in use, as many in every layer.

@@ -33,7 +33,7 @@ class Provenance:
         skims: whether a speculator leaves out tokens; `depths` has those at 0.
         in_host: tokens that host memory holds a copy of.
         host_capacity: tokens that host memory has room for; 0: there is none.
-        origin: (num_layers, num_heads, num_kept) int32, settled token of each slot, negative where there is none.
+        origin: (layers, heads, num_kept) int32, settled token of each slot, negative where there is none.
         importance: as `origin`, float32, attention received at the last distillation; infinite where protected.
         is_novel: as `origin`, bool: chosen for its novelty.
         depths: (num_positions,) uint16, layers that each token got to; empty where all of them got through.
@@ -147,7 +147,7 @@ class Provenance:
         return int(read[max(len(read) - self.host_capacity, 0)]) if len(read) else cursor, cursor
 
     def holders(self, token: int) -> npt.NDArray[np.uint8]:
-        """Heads that hold a token: (num_layers, num_heads), 0 = not held, 1 = held, 2 = held because it was new."""
+        """Heads that hold a token: (layers, heads), 0 = not held, 1 = held, 2 = held because it was new."""
         grid = np.zeros((self.num_layers, self.num_heads), np.uint8)
         if self.num_settled <= token < self.num_positions:
             grid[: int(self._depths_within(token, token + 1)[0])] = 1
@@ -212,7 +212,7 @@ def _chosen(index: int | None) -> slice:
 def _slots(
     pot: MemoryPot, counts: Sequence[int]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Copies of origin, importance and novelty, (num_layers, num_heads, slots), of the first `counts` slots of each
+    """Copies of origin, importance and novelty, (layers, heads, slots), of the first `counts` slots of each
     layer of the pot; the origin of others is negative."""
     shape, most = pot.shape, max(counts)
     by_head = (shape.num_layers // shape.pot_layers_per_layer, shape.pot_layers_per_layer * shape.num_kv_heads)

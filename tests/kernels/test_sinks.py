@@ -27,7 +27,7 @@ def made(num_queries: int, num_slots: int, batch: int = 2) -> tuple[Tensor, Tens
 
 
 def probabilities(query: Tensor, keys: Tensor, sinks: Tensor, mask: Tensor | None, softcap: float | None) -> Tensor:
-    """(batch, num_heads, n, num_slots)."""
+    """(batch, heads, n, num_slots)."""
     keys = keys.repeat_interleave(HEADS // KV_HEADS, dim=1)
     scores = query @ keys.transpose(-1, -2) * SCALE
     scores = scores if softcap is None else softcap * torch.tanh(scores / softcap)

@@ -56,7 +56,7 @@ def _tokens(first, count, seed=0):
 
 
 def put(tier, layer, keys, values, origin):
-    """Offload tokens of one layer, (num_kv_heads, n, head_dim)."""
+    """Offload tokens of one layer, (kv_heads, n, dim)."""
     tier.take_over(Taken(layer, [keys[None], values[None]], origin))
 
 

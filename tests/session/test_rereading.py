@@ -214,7 +214,7 @@ def decoder_queries(session: Session, ids: list[int]) -> Any:
 
 
 def keys_of(session: Session, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys (num_kv_heads, m, head_dim), and the first token of each: of the tier means of eight, in 8 bits."""
+    """Keys (kv_heads, m, dim), and the first token of each: of the tier means of eight, in 8 bits."""
     host, pot = session.context.host, session.context.pot
     origin = pot.origin[layer, 0, 0, : pot.num_cached[layer]].long()
     num_held = 0 if host is None else host.tier.num_held(layer)
@@ -229,7 +229,7 @@ def keys_of(session: Session, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def attention(queries: torch.Tensor, keys: torch.Tensor, sizes: torch.Tensor, scale: float) -> torch.Tensor:
-    """(num_kv_heads, m): the mean over queries and the query heads of a KV head; a key counts for all of its tokens."""
+    """(kv_heads, m): the mean over queries and the query heads of a KV head; a key counts for all of its tokens."""
     groups = queries.shape[0] // keys.shape[0]
     paid = (queries.float() @ keys.repeat_interleave(groups, 0).mT * scale).exp() * sizes
     return (paid / paid.sum(-1, keepdim=True)).mean(1).unflatten(0, (-1, groups)).mean(1)

@@ -19,7 +19,7 @@ class _Cache:
 
     Attributes:
         num_cached, next_position, max_positions, victims: as in `MemoryPot`; nothing is ever overwritten.
-        keys, values: one tensor a layer, (batch, num_kv_heads, num_cached, head_dim); empty before the first token.
+        keys, values: one tensor a layer, (batch, kv_heads, num_cached, dim); empty before the first token.
     """
 
     def __init__(self, num_layers: int, capacity: int) -> None:
@@ -63,7 +63,7 @@ class ShiftAppendCache(_Cache):
         num_layers: of the model.
         capacity: tokens cached at most, with the sinks.
         num_sinks: first tokens, which stay.
-        cos, sin: (capacity, head_dim), of positions 0..capacity-1, the sine without a sign.
+        cos, sin: (capacity, dim), of positions 0..capacity-1, the sine without a sign.
         caches_halves: shift and append `rotate_half(keys)` too, instead of computing it again.
     """
 
@@ -88,7 +88,7 @@ class ShiftAppendCache(_Cache):
         """Shift and append; returns all keys after RoPE, and all values.
 
         Args:
-            keys, rotated, values: (batch, num_kv_heads, n, head_dim), the new tokens; `rotated` is left out here.
+            keys, rotated, values: (batch, kv_heads, n, dim), the new tokens; `rotated` is left out here.
         """
         _put(self.keys, layer, self._shifted(self.keys, layer, keys))
         _put(self.values, layer, self._shifted(self.values, layer, values))
@@ -130,7 +130,7 @@ class GatherAppendCache(_Cache):
     def __init__(self, num_layers: int, capacity: int, num_sinks: int, num_recent: int) -> None:
         super().__init__(num_layers, capacity)
         self._num_sinks, self._num_recent = num_sinks, num_recent
-        # (batch, num_kv_heads, num_cached) float32 for each layer: attention received so far.
+        # (batch, kv_heads, num_cached) float32 for each layer: attention received so far.
         self._scores: list[Tensor] = []
 
     def tensors(self) -> list[Tensor]:
@@ -149,7 +149,7 @@ class GatherAppendCache(_Cache):
             self._scores[layer] = scores[mask].view(*scores.shape[:2], -1)
 
     def observe(self, mass: list[Tensor]) -> None:
-        """Add what the new tokens attended to, for each layer (batch, num_kv_heads, num_cached)."""
+        """Add what the new tokens attended to, for each layer (batch, kv_heads, num_cached)."""
         for layer, received in enumerate(mass):
             self._scores[layer] = self._scores[layer] + received.float()
 
@@ -179,7 +179,7 @@ def heavy_hitter_mask(scores: Tensor, num_heavy: int, num_sinks: int, num_recent
     """Mark the sinks, the recent tokens and the `num_heavy` of the others with the highest scores, head by head.
 
     Args:
-        scores: (batch, num_kv_heads, num_cached).
+        scores: (batch, kv_heads, num_cached).
 
     Returns:
         bool, shaped as `scores`.
@@ -192,7 +192,7 @@ def heavy_hitter_mask(scores: Tensor, num_heavy: int, num_sinks: int, num_recent
 
 
 def gathered(cached: Tensor, mask: Tensor) -> Tensor:
-    """The marked tokens of (batch, num_kv_heads, num_cached, head_dim), equally many in each head, in a new tensor."""
+    """The marked tokens of (batch, kv_heads, num_cached, dim), equally many in each head, in a new tensor."""
     batch, num_kv_heads, _, head_dim = cached.shape
     return cached[mask].view(batch, num_kv_heads, -1, head_dim)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 class Choice(NamedTuple):
-    """Slots to keep, (batch, num_kv_heads, num_kept) int64, ascending; their end are the last `num_last` slots."""
+    """Slots to keep, (batch, kv_heads, num_kept) int64, ascending; their end are the last `num_last` slots."""
 
     slots: Tensor
     num_last: int
@@ -27,8 +27,8 @@ def snapkv(
     """SnapKV (arXiv 2404.14469): attention of the prompt's last queries to what comes before, pooled over neighbours.
 
     Args:
-        query: (batch, num_heads, num_observed or more, head_dim), after RoPE, the prompt's last.
-        keys: (batch, num_kv_heads, num_cached, head_dim), after RoPE.
+        query: (batch, heads, num_observed or more, dim), after RoPE, the prompt's last.
+        keys: (batch, kv_heads, num_cached, dim), after RoPE.
         capacity: slots to keep, with the observation window.
     """
     scores = attention_mass(query[:, :, -num_observed:], keys, scale=scale)[..., :-num_observed]
@@ -45,7 +45,7 @@ def lagkv(keys: Tensor, values: Tensor, capacity: int, *, num_sinks: int = 4, la
     what follows it stay.
 
     Args:
-        keys, values: (batch, num_kv_heads, num_cached, head_dim).
+        keys, values: (batch, kv_heads, num_cached, dim).
         capacity: slots to keep; fewer by what the partitions cannot share out evenly.
     """
     num_cached = keys.shape[2]
@@ -63,10 +63,10 @@ def cut_by_copies(keys: Tensor, values: Tensor, choice: Choice) -> tuple[Tensor,
     """The usual way: gather what was chosen before the last tokens, and append those, in new tensors.
 
     Args:
-        keys, values: (batch, num_kv_heads, num_cached, head_dim).
+        keys, values: (batch, kv_heads, num_cached, dim).
 
     Returns:
-        two tensors (batch, num_kv_heads, num_kept, head_dim), in the order of the choice.
+        two tensors (batch, kv_heads, num_kept, dim), in the order of the choice.
     """
     slots, num_last = choice
     chosen = slots[..., : slots.shape[-1] - num_last, None].expand(-1, -1, -1, keys.shape[-1])
@@ -84,7 +84,7 @@ def cut_in_place_(keys: Tensor, values: Tensor, choice: Choice) -> tuple[Tensor,
         keys, values: as for `cut_by_copies`, contiguous, changed in place.
 
     Returns:
-        two views (batch, num_kv_heads, num_kept, head_dim), in another order.
+        two views (batch, kv_heads, num_kept, dim), in another order.
     """
     num_kept, head_dim = choice.slots.shape[-1], keys.shape[-1]
     is_kept = torch.zeros(keys.shape[:3], dtype=torch.bool, device=keys.device).scatter_(-1, choice.slots, True)
@@ -98,7 +98,7 @@ def cut_in_place_(keys: Tensor, values: Tensor, choice: Choice) -> tuple[Tensor,
 
 
 def _lag_scores(cached: Tensor, num_sinks: int, num_partitions: int, lag: int) -> Tensor:
-    """(batch, num_kv_heads, num_partitions - 1, lag) float32."""
+    """(batch, kv_heads, num_partitions - 1, lag) float32."""
     end = num_sinks + num_partitions * lag
     partitions = cached[:, :, num_sinks:end].float().unflatten(2, (num_partitions, lag))
     own, following = partitions[:, :, :-1], partitions[:, :, 1:]

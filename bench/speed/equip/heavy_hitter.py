@@ -17,7 +17,7 @@ class HeavyHitter:
         pot: the pot that decodes; its slots 0..num_sinks-1 hold the sinks of every head.
         num_sinks, num_recent: slots never evicted, newest tokens never evicted.
         max_positions, save: as for `LongAnswer`.
-        mass: attention received so far, for each layer (batch, num_kv_heads, num_cached); None: not known.
+        mass: attention received so far, for each layer (batch, kv_heads, num_cached); None: not known.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class HeavyHitter:
         keep_in_window(pot, self._max_positions, self._save)
 
     def _least(self, layer: int) -> Tensor:
-        """The slots of a layer that go, (batch, num_kv_heads, 1) int64."""
+        """The slots of a layer that go, (batch, kv_heads, 1) int64."""
         pot, used = self._pot, self._pot.num_cached[layer]
         is_recent = pot.positions[layer, ..., :used] >= pot.next_position[layer] - self._num_recent
         open_scores = self._scores[layer, ..., :used].masked_fill(is_recent, torch.inf)

@@ -36,7 +36,7 @@ class UpdateCase:
     evicted: int = 64
 
     def buffer(self, generator: torch.Generator) -> Tensor:
-        """(batch, heads, cache, head_dim)."""
+        """(batch, heads, cache, dim)."""
         shape = (self.batch, self.heads, self.cache, self.head_dim)
         return torch.empty(shape, device=generator.device).uniform_(-1.0, 1.0, generator=generator)
 
@@ -156,7 +156,7 @@ def update_contenders(case: UpdateCase, device: torch.device) -> dict[str, Calla
 
 
 def cut_contenders(case: CutCase, device: torch.device) -> dict[str, dict[str, Callable[[], Tensor]]]:
-    """For each method both ways to cut, with the attention of one query (batch, heads, 1, head_dim) after it."""
+    """For each method both ways to cut, with the attention of one query (batch, heads, 1, dim) after it."""
     generator = torch.Generator(device).manual_seed(0)
     shape = (case.batch, case.heads, case.sequence, case.head_dim)
     keys, values, query = (torch.randn(shape, device=device, generator=generator) for _ in range(3))

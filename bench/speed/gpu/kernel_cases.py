@@ -34,7 +34,7 @@ def kernel_cases() -> list[KernelCase]:
 
 # -- paged attention ---------------------------------------------------------------------------------
 
-# lengths, (num_heads, num_kv_heads), head_dim, block_size
+# lengths, (heads, kv_heads), head_dim, block_size
 _PAGED: list[tuple[list[int], tuple[int, int], int, int]] = [
     ([1, 137], (2, 2), 64, 16),
     ([33, 0, 16], (9, 3), 64, 8),  # a sequence without slots; several tiles

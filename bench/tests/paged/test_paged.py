@@ -10,7 +10,7 @@ from ondevice_bench.paged.paged_update import gather_blocks, replace_paged_slots
 from ondevice_bench.speed.gpu.paged_inputs import paged_inputs, scattered_tables
 
 DTYPES = [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)]
-# lengths, (num_heads, num_kv_heads), head_dim, block_size
+# lengths, (heads, kv_heads), head_dim, block_size
 CASES = [
     ([1], (4, 4), 16, 8),
     ([1, 137], (9, 3), 64, 16),

@@ -28,7 +28,7 @@ def new_pot(batch=2, num_blocks=20, num_sinks=SINKS, dtype=torch.float32, max_bl
 
 
 def random_tokens(num_rows, num_tokens, seed, dtype=torch.float32):
-    """Keys and values of n tokens for every layer: (2, layers, rows, num_kv_heads, n, head_dim)."""
+    """Keys and values of n tokens for every layer: (2, layers, rows, kv_heads, n, dim)."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(2, LAYERS, num_rows, KV_HEADS, num_tokens, DIM, generator=generator).to(dtype)
 
@@ -55,7 +55,7 @@ def assert_same(pot, before):
 
 
 class Contiguous:
-    """One sequence in tensors (1, num_kv_heads, budget, head_dim), updated by the contiguous kernel; no sharing."""
+    """One sequence in tensors (1, kv_heads, budget, dim), updated by the contiguous kernel; no sharing."""
 
     def __init__(self, policy, dtype):
         self.policy = policy
@@ -65,7 +65,7 @@ class Contiguous:
         self.num_seen = 0
 
     def add(self, keys, values):
-        """Take one token, (layers, num_kv_heads, head_dim) each."""
+        """Take one token, (layers, kv_heads, dim) each."""
         for layer in range(LAYERS):
             index = torch.tensor([[[self.slot(layer, head)] for head in range(KV_HEADS)]])
             replace_slots_(self.keys[layer], index, keys[layer][None, :, None])
@@ -84,7 +84,7 @@ class Contiguous:
         return int(self.mass[layer, head].masked_fill(~open_slots, torch.inf).argmin())
 
     def attend(self, layer, query):
-        """(num_heads, head_dim) -> the same; the mass is added up."""
+        """(heads, dim) -> the same; the mass is added up."""
         used, query = min(self.num_seen, BUDGET), query[None, :, None]
         keys, values = self.keys[layer][:, :, :used], self.values[layer][:, :, :used]
         self.mass[layer, :, :used] += attention_mass(query, keys, scale=SCALE)[0]

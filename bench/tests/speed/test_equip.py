@@ -69,18 +69,18 @@ CAPACITY, SINKS = 12, 2
 
 
 def angles(positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (n, head_dim) of positions, without a sign."""
+    """Cosines and sines (n, dim) of positions, without a sign."""
     angle = positions[:, None] * 100.0 ** -torch.linspace(0, 1, DIM // 2)
     return torch.cat((angle.cos(),) * 2, -1), torch.cat((angle.sin(),) * 2, -1)
 
 
 def rotated(keys: Tensor, first: int) -> Tensor:
-    """Keys (batch, heads, n, head_dim) after RoPE at positions first..first+n-1."""
+    """Keys (batch, heads, n, dim) after RoPE at positions first..first+n-1."""
     return rotate_ref(keys, *angles(torch.arange(first, first + keys.shape[2])))
 
 
 def tokens(num_tokens: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Keys before RoPE and values of every layer, each (layers, batch, heads, num_tokens, head_dim)."""
+    """Keys before RoPE and values of every layer, each (layers, batch, heads, num_tokens, dim)."""
     return torch.randn(2, LAYERS, BATCH, HEADS, num_tokens, DIM, generator=torch.Generator().manual_seed(seed)).unbind()
 
 

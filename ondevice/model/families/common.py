@@ -134,6 +134,6 @@ class NoTurn:
         self._head_dim = head_dim_of(config)
 
     def __call__(self, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, (batch, n, head_dim) of the type of `states`."""
+        """Cosines and sines, (batch, n, dim) of the type of `states`."""
         ones = torch.ones(*positions.shape, self._head_dim, dtype=states.dtype, device=states.device)
         return ones, torch.zeros_like(ones)

@@ -131,8 +131,8 @@ class AttentionLayer(Layer):
 
     `qkv` gives (..., (num_heads + 2 * num_kv_heads) * head_dim); where it `is_gated`, twice as many rows for each query
     head: its query, and what its output is multiplied by, after a sigmoid. It gives no values where `keys_are_values`.
-    `head_gate` gives one such number a query head, (..., num_heads). `turn` is its RoPE. `sliding_window` limits
-    attention to that many last positions. `softcap` caps its scores. `sinks` (num_heads,) are scores of nothing.
+    `head_gate` gives one such number a query head, (..., heads). `turn` is its RoPE. `sliding_window` limits
+    attention to that many last positions. `softcap` caps its scores. `sinks` (heads,) are scores of nothing.
     """
 
     qkv: Op
@@ -154,7 +154,7 @@ class AttentionLayer(Layer):
     sinks: Tensor | None = None
 
     def apart(self, query_keys: Tensor) -> tuple[Tensor, Tensor]:
-        """The queries, and the keys, of heads (batch, num_heads + num_kv_heads, n, head_dim)."""
+        """The queries, and the keys, of heads (batch, heads + kv_heads, n, dim)."""
         query, keys = query_keys.split((self.num_heads, self.num_kv_heads), dim=1)
         return query, keys
 
@@ -244,6 +244,11 @@ class ModelParts:
         own |= {"layers": layers, "attention_softcap": layers[0].softcap, "rotary": layers[0].turn}
         for name, value in own.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def kv_size(self) -> tuple[int, int, int]:
+        """Layers that have slots, KV heads of each, and numbers of a key."""
+        return len(self.layers), self.num_kv_heads, self.head_dim
 
     @property
     def num_heads_of_pot(self) -> int:

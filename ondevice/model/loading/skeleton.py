@@ -64,7 +64,7 @@ class _Rotary(nn.Module):
         self.frequencies = 1.0 / (config.rope_parameters["rope_theta"] ** exponents)
 
     def forward(self, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, (batch, n, head_dim) of the type of `states`."""
+        """Cosines and sines, (batch, n, dim) of the type of `states`."""
         turns = positions[..., None].float() * self.frequencies
         angles = torch.cat((turns, turns), dim=-1)
         return angles.cos().to(states.dtype), angles.sin().to(states.dtype)

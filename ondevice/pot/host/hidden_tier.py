@@ -98,12 +98,12 @@ class HiddenTier:
         names, held = ("states", "origin", "layers"), slice(0, self.num_held)
         return {name: self._ring.read(name, held).roll(-oldest, dims=0) for name in names}
 
-    def restore(self, state: dict[str, Tensor], extent: Extent, num_layers: int) -> None:
+    def restore(self, state: dict[str, Tensor], extent: Extent, depth: int) -> None:
         """Take over what `state` of another tier gave; where this one is smaller, the last of it.
 
         Args:
             extent: of the document that was read.
-            num_layers: of the model.
+            depth: layers of the model.
 
         Raises:
             DamagedPot: no tier can have that state.
@@ -112,7 +112,7 @@ class HiddenTier:
         origin = take(state, "origin", torch.int32, (None,))
         layers = take(state, "layers", torch.int32, origin.shape)
         states = take(state, "states", _DTYPE, (*origin.shape, self._hidden_size))
-        check_within("layers", layers, 0, num_layers)
+        check_within("layers", layers, 0, depth)
         extent.check_tokens("hidden states", origin)
         extent.check_dropped("hidden states", origin, layers)
         check_distinct("hidden states", origin)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from itertools import takewhile
+from math import prod
 
 import torch
 from torch import Tensor
@@ -167,19 +168,20 @@ class HostMemory:
         keys_values = {name: state[name] for name in state if not name.startswith(_HIDDEN)}
         self.tier.restore(keys_values, extent, as_it_lies=as_it_lies)
         if self.hidden is not None and hidden:
-            self.hidden.restore(hidden, extent, self._pot.shape.num_layers // self._pot.shape.pot_layers_per_layer)
+            shape = self._pot.shape
+            self.hidden.restore(hidden, extent, shape.layers.stop // shape.pot_layers_per_layer)
 
     def _alike(self, before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[slice, tuple[int, int]]]:
         """Neighbouring layers that were given the same slots [first, end), some at a time."""
         shape, is_cpu = self._pot.shape, self._pot.positions.device.type == "cpu"
-        token_bytes = 2 * shape.num_kv_heads * shape.head_dim * torch.float32.itemsize
+        token_bytes = 2 * prod(shape.kv_size[1:]) * torch.float32.itemsize
         # On a GPU every call counts, on a CPU what its caches hold.
         budget = _CPU_PIECE if is_cpu else _GPU_PIECE
 
         def given(layer: int) -> tuple[int, int, int]:
             return before[layer], after[layer], self.tier.num_written(layer)
 
-        for same in runs(slice(0, shape.num_layers), given):
+        for same in runs(shape.layers, given):
             first, end = before[same.start], after[same.start]
             size = max(budget // max(token_bytes * (end - first), 1), 1)
             for start in range(same.start, same.stop, size):

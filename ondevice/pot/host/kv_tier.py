@@ -30,7 +30,7 @@ class Taken(NamedTuple):
 
     Attributes:
         layer: the first of them.
-        parts: what each buffer of the slots holds, (num_layers, num_kv_heads, n, ...).
+        parts: what each buffer of the slots holds, (layers, kv_heads, n, ...).
         origin: (n,) int32, rising, alike in every head.
     """
 
@@ -123,12 +123,12 @@ class HostTier:
         layer, parts, origin = taken
         extra = max(origin.shape[0] - self.capacity, 0)  # only the last of them fit
         if self.frame is None:
-            # (num_layers, n, 2, num_kv_heads, head_dim), as rings have it
+            # (layers, n, 2, kv_heads, dim), as rings have it
             rows = torch.stack(parts, dim=1)[..., extra:, :].permute(0, 3, 1, 2, 4).contiguous()
             # Numbers are made small before they are copied: a quarter of the bytes.
             there = dict(self._stored(*_KEYS, rows))
         else:
-            # Of keys and values (num_layers, num_kv_heads, n, ...) rows (num_layers, n, 1 or 2, num_kv_heads, ...).
+            # Of keys and values (layers, kv_heads, n, ...) rows (layers, n, 1 or 2, kv_heads, ...).
             split = len(self._vectors)
             there = {
                 name: torch.stack(some, dim=1)[:, :, :, extra:].movedim(3, 1).contiguous()
@@ -143,11 +143,11 @@ class HostTier:
             self.num_bytes_moved += sum(part.nbytes for part in own.values())
 
     def keys(self, layer: int, at: At, device: Device = "cpu") -> Tensor:
-        """Keys before RoPE of the places `at`, (num_kv_heads, n, head_dim) float32; (n,) int64 rising."""
+        """Keys before RoPE of the places `at`, (kv_heads, n, dim) float32; (n,) int64 rising."""
         return self._framed(layer, self._around_frame(layer, at, device))
 
     def parts(self, layer: int, at: At, device: Device = "cpu") -> list[Tensor]:
-        """Contents of the pot's slots for the places `at`, each (num_kv_heads, n, ...): keys before RoPE and values
+        """Contents of the pot's slots for the places `at`, each (kv_heads, n, ...): keys before RoPE and values
         in the model's type, or their codes and scales."""
         if self.frame is None:
             return list(self._read(layer, at, _KEYS, self._dtype, device).movedim(0, 2).unbind())
@@ -159,7 +159,7 @@ class HostTier:
         ]
 
     def unit_keys(self, layer: int, at: Tensor | None = None, device: Device = "cpu") -> Tensor:
-        """The mean key of every `UNIT_ROWS` neighbouring places, (num_kv_heads, num_units, head_dim) float32.
+        """The mean key of every `UNIT_ROWS` neighbouring places, (kv_heads, num_units, dim) float32.
 
         Args:
             at: (num_units,) int64, rising: of these units; None: of all.
@@ -184,7 +184,7 @@ class HostTier:
         return self._read(layer, at, _KEYS, torch.float32, device, slice(0, 1))[:, 0].movedim(0, 1)
 
     def _framed(self, layer: int, keys: Tensor) -> Tensor:
-        """The keys themselves of what is stored of them, (num_kv_heads, n, head_dim) float32."""
+        """The keys themselves of what is stored of them, (kv_heads, n, dim) float32."""
         if self.frame is None:
             return keys
         frame = Frame(*(part[layer].to(keys.device) for part in self.frame))
@@ -259,7 +259,7 @@ class HostTier:
         return (_KEYS, _VALUES) if "value_numbers" in self._fields else (_KEYS,)
 
     def _whole_units(self, layer: int, new: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Mean keys of the units that new rows (num_layers, n, ...) fill, where those are: (num_layers, units, ...)."""
+        """Mean keys of the units that new rows (layers, n, ...) fill, where those are: (layers, units, ...)."""
         lead = -self._num_written[layer] % UNIT_ROWS
         stop = lead + (new["numbers"].shape[1] - lead) // UNIT_ROWS * UNIT_ROWS
         if stop <= lead:
@@ -296,7 +296,7 @@ class HostTier:
             self._rings[layer].write(name, unit, part)
 
     def _stored(self, numbers: str, scales: str, vectors: Tensor) -> list[tuple[str, Tensor]]:
-        """Vectors (..., head_dim) as two fields store them."""
+        """Vectors (..., dim) as two fields store them."""
         # A mean of a few keys is in 8 bits, whatever those are in.
         bits = 4 if self._fields[numbers].dtype == torch.uint8 else 8
         return list(zip((numbers, scales), encode(vectors, bits), strict=True))
@@ -304,5 +304,5 @@ class HostTier:
     def _read(
         self, layer: int, at: At, names: tuple[str, str], dtype: torch.dtype, device: Device, which: slice = _ALL
     ) -> Tensor:
-        """The inverse: (n, ..., head_dim) of `dtype`, made wide only where it is wanted."""
+        """The inverse: (n, ..., dim) of `dtype`, made wide only where it is wanted."""
         return decode(*(to_device(self._rings[layer].read(name, at)[:, which], device) for name in names), dtype)

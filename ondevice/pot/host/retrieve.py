@@ -66,14 +66,14 @@ def rank_blocks(
     over its keys and those shortly before it. What is not compared key by key takes up attention as its mean keys do.
 
     Args:
-        queries: for each of the first layers (1, num_heads, n, head_dim) before RoPE; those layers score.
+        queries: for each of the first layers (1, heads, n, dim) before RoPE; those layers score.
         first: document tokens below this are left out.
         coverage: share of the sum of all scores; blocks after those that reach it are left out.
         num_close: blocks that are compared key by key for their mean keys; None: all.
         also_close: further blocks that are.
         present: blocks that the pot holds wholly; they are left out.
     """
-    held = _held(tier, len(queries), block_size, first)
+    held = _held(tier, range(len(queries)), block_size, first)
     num_blocks = max((int(layer.blocks.max()) for layer in held if layer.blocks.numel()), default=-1) + 1
     how: _How = {"scale": scale, "softcap": softcap}
     is_close, sums = torch.ones(num_blocks, dtype=torch.bool), list[Tensor]()
@@ -103,10 +103,10 @@ def rank_blocks(
     return ranked[(scores[ranked] > 0) & (before < coverage * scores.sum())].tolist()
 
 
-def _held(tier: HostTier, num_layers: int, block_size: int, first: int) -> list[_Held]:
+def _held(tier: HostTier, layers: range, block_size: int, first: int) -> list[_Held]:
     """The contents of each layer; layers with the same tokens share them."""
     held: list[_Held] = []
-    for layer in range(num_layers):
+    for layer in layers:
         origin = tier.origin(layer)
         if held and torch.equal(held[-1].origin, origin):
             held.append(held[-1])

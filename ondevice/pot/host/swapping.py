@@ -59,7 +59,7 @@ def bring_back(
         num_more: for each layer slots that are left free beside those, for what else comes.
     """
     num_moved, num_aside, num_bytes, taken = 0, 0, 0, [np.empty(0, np.int32)]
-    origins = [tier.origin(layer).long() for layer in range(pot.shape.num_layers)]
+    origins = [tier.origin(layer).long() for layer in range(len(pot.num_cached))]
     last = max((int(origin.max()) for origin in origins if origin.numel()), default=0)
     last = max(last, int(pot.origin.max()))
     all_blocks = torch.arange(max(last // block_size, *blocks) + 1)
@@ -98,7 +98,7 @@ def bring_back(
             num_moved += min(count, part.shape[0])
             taken.append(origin[part[: head.wanted.shape[0]]].int().numpy())
     number_by_origin_(pot)
-    num_slots, num_aside = (round(count / pot.shape.num_kv_heads) for count in (num_moved, num_aside))
+    num_slots, num_aside = (round(count / pot.shape.kv_size[1]) for count in (num_moved, num_aside))
     return Moved(num_slots, num_aside, num_bytes, np.unique(np.concatenate(taken)))
 
 
