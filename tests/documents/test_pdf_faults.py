@@ -368,6 +368,40 @@ def test_cells_that_stand_in_the_middle_of_their_row_are_in_it(tmp_path) -> None
     )
 
 
+def test_cells_drawn_after_the_row_in_whose_middle_they_stand_are_in_it(tmp_path) -> None:
+    """As LaTeX sets the paragraphs in a table."""
+    texts = [
+        *((60, 700, "Port"), (130, 700, "Ships"), (200, 700, "What is told")),
+        *((60, 674, "Visby"), (130, 674, "12"), (200, 680, "ships of wood that"), (200, 668, "carry salt")),
+        *(
+            (60, 644, "Slite"),
+            (130, 644, "7"),
+            (200, 656, "a harbour"),
+            (200, 644, "for ferries"),
+            (200, 632, "and mail"),
+        ),
+        *((60, 608, "Klinte"), (130, 614, "some"), (130, 602, "boats"), (200, 614, "fishing"), (200, 602, "in May")),
+        (60, 570, "What stands below is no row of the table."),
+    ]
+    assert text_of(tmp_path, b"".join(at(x, y, text) for x, y, text in texts)) == (
+        "Port | Ships | What is told\nVisby | 12 | ships of wood that carry salt\n"
+        "Slite | 7 | a harbour for ferries and mail\nKlinte | some boats | fishing in May\n"
+        "What stands below is no row of the table.\n"
+    )
+
+
+def test_names_and_their_descriptions_of_several_lines_stay_together(tmp_path) -> None:
+    texts = [
+        *((60, 700, "command"), (200, 700, "what it does")),
+        *((60, 674, "go to the shop"), (200, 680, "walks down the hill and"), (200, 668, "then over the bridge")),
+        *((60, 650, "come back home"), (200, 650, "walks the same way up again")),
+    ]
+    assert text_of(tmp_path, b"".join(at(x, y, text) for x, y, text in texts)) == (
+        "command | what it does\ngo to the shop | walks down the hill and then over the bridge\n"
+        "come back home | walks the same way up again\n"
+    )
+
+
 def test_near_rows_of_figures_stay_apart(tmp_path) -> None:
     rows = {
         700: HEAD,

@@ -33,7 +33,7 @@ Cell = tuple[str, float, float]
 class Line:
     """Runs that stand on one line. `cells` are its texts between wide gaps: (text, left, right), from the left.
 
-    `words` are those between all gaps.
+    `words` are those between all gaps. One with `is_row` has a cell of several lines.
     """
 
     turn: int
@@ -45,6 +45,7 @@ class Line:
     cells: list[Cell] = field(default_factory=list)
     words: list[Cell] = field(default_factory=list)
     is_from_right: bool = False
+    is_row: bool = False
 
     @property
     def text(self) -> str:

@@ -27,6 +27,7 @@ _HALF = 1.1  # of the size: lines as near as this, in other columns, are cells o
 _SAME_MIDDLE = 0.3  # of the size: cells whose middles are as near are set in the middle of one row
 _GAP = 0.3  # of the size, at least, between two columns
 _MOST_ROWS, _MOST_COLUMNS = 200, 60  # of one table
+_MOST_CELL_LINES, _MOST_BESIDE_ONE = 12, 4  # of a cell of a row, and beside a line that is no row by itself
 _MOST_CELL_WORDS, _FEWEST_FIGURES = 4, 0.2  # of a table's cells, on average: words, and cells of figures alone
 
 
@@ -113,12 +114,69 @@ def _merged(row: list[Line]) -> Line:
 
 
 def blocks_of(lines: list[Line]) -> Iterator[Block]:
-    lines, start = _labelled(lines), 0
+    lines, start = _labelled(_with_tall_cells(lines)), 0
     while start < len(lines):
         rows = _rows(lines, start) if len(lines[start].cells) > 1 or _is_apart(lines[start]) else []
         block = _in_columns(rows) or Block(lines[start : start + 1])
         yield block
         start += len(block.lines)
+
+
+def _with_tall_cells(lines: list[Line]) -> list[Line]:
+    """The lines, with the cells of several lines in whose middle a row stands as cells of it: those drawn after it, and
+    one drawn before."""
+    kept: list[Line] = []
+    at = 0
+    while at < len(lines):
+        row = lines[at]
+        at += 1
+        most = _MOST_CELL_LINES if len(row.cells) > 1 else _MOST_BESIDE_ONE
+        above = (kept[-number:] for number in range(2, _MOST_BESIDE_ONE + 1))
+        if len(row.cells) > 1 and (before := next((some for some in above if _cell_at(row, some) == some), None)):
+            del kept[-len(before) :]
+            _put_cell(row, before)
+        while several := _cell_at(row, lines[at : at + most]):
+            at += len(several)
+            _put_cell(row, several)
+        kept.append(row)
+    return kept
+
+
+def _cell_at(row: Line, lines: list[Line]) -> list[Line]:
+    """The first lines, if they are beside a row, one below the other, and as many above its middle as below."""
+    slack, several = 0.3 * row.size, list[Line]()
+    for line in lines:
+        is_lower = not several or several[-1].base - line.base > slack
+        if len(line.cells) > 1 or line.turn != row.turn or not is_lower or not _overlap(line, lines[0]):
+            break
+        if line.base < 2 * row.base - lines[0].base - slack:
+            break
+        several.append(line)
+    if len(several) < 2 or several[0].base < row.base + slack:
+        return []
+    is_middle = abs(several[0].base + several[-1].base - 2 * row.base) < slack
+    own = [cell for cell in row.cells if cell[1] < several[0].right and several[0].left < cell[2]]
+    is_beside = not own or (len(own) == 1 < len(row.cells) and own[0][1] >= several[0].left - row.size)
+    return several if is_middle and is_beside else []
+
+
+def _overlap(one: Line, other: Line) -> bool:
+    return one.left < other.right and other.left < one.right
+
+
+def _put_cell(row: Line, lines: list[Line]) -> None:
+    """Put lines on a row as one cell, around the one that it has in their middle."""
+    left, right = min(line.left for line in lines), max(line.right for line in lines)
+    texts = [line.text for line in lines]
+    for cell in [cell for cell in row.cells if cell[1] < right and left < cell[2]]:
+        texts.insert(len(texts) // 2, cell[0])
+        left, right = min(left, cell[1]), max(right, cell[2])
+        row.cells.remove(cell)
+    row.words = [word for word in row.words if not (word[1] < right and left < word[2])]
+    cell = " ".join(texts), left, right
+    row.cells, row.words = (sorted((*of_row, cell), key=lambda one: one[1]) for of_row in (row.cells, row.words))
+    row.runs += [run for line in lines for run in line.runs]
+    row.left, row.right, row.is_row = min(row.left, left), max(row.right, right), True
 
 
 def _labelled(lines: list[Line]) -> list[Line]:
@@ -181,7 +239,7 @@ def _in_columns(rows: list[Line]) -> Block | None:
     if len(full) < 2 or is_stretched(full):
         return None
     columns = columns_of(full)
-    is_text = is_prose(rows, columns)
+    is_text = is_prose(rows, columns) and not any(line.is_row for line in rows)
     if not is_text:
         for line in rows:
             is_head = line is rows[0] or len(line.cells) < 2
