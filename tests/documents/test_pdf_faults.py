@@ -402,6 +402,19 @@ def test_names_and_their_descriptions_of_several_lines_stay_together(tmp_path) -
     )
 
 
+def test_cells_that_are_drawn_one_after_the_other_are_one_row(tmp_path) -> None:
+    """Each with its lines from the top, as word processors draw them."""
+    texts = [
+        *((60, 700, "Work"), (200, 700, "Hours"), (300, 700, "Cost")),
+        *((60, 680, "Change of the"), (60, 667, "wiring")),
+        *((200, 680, "79 hours at"), (200, 667, "$85"), (300, 680, "$6,715")),
+        *((60, 647, "Test"), (200, 647, "1 hour"), (300, 647, "$85")),
+    ]
+    assert text_of(tmp_path, b"".join(at(x, y, text) for x, y, text in texts)) == (
+        "Work | Hours | Cost\nChange of the wiring | 79 hours at $85 | $6,715\nTest | 1 hour | $85\n"
+    )
+
+
 def test_near_rows_of_figures_stay_apart(tmp_path) -> None:
     rows = {
         700: HEAD,

@@ -27,7 +27,9 @@ _HALF = 1.1  # of the size: lines as near as this, in other columns, are cells o
 _SAME_MIDDLE = 0.3  # of the size: cells whose middles are as near are set in the middle of one row
 _GAP = 0.3  # of the size, at least, between two columns
 _MOST_ROWS, _MOST_COLUMNS = 200, 60  # of one table
-_MOST_CELL_LINES, _MOST_BESIDE_ONE = 12, 4  # of a cell of a row, and beside a line that is no row by itself
+_NEXT_STEP = 1.6  # of the size: lines further apart are not of one cell
+_MOST_HANGING = 3  # lines of a cell before the next one of its row: more are a column of text
+_MOST_BEFORE, _MOST_AFTER = 4, 12  # lines of a cell in whose middle its row stands, drawn before it and after it
 _MOST_CELL_WORDS, _FEWEST_FIGURES = 4, 0.2  # of a table's cells, on average: words, and cells of figures alone
 
 
@@ -123,18 +125,21 @@ def blocks_of(lines: list[Line]) -> Iterator[Block]:
 
 
 def _with_tall_cells(lines: list[Line]) -> list[Line]:
-    """The lines, with the cells of several lines in whose middle a row stands as cells of it: those drawn after it, and
-    one drawn before."""
+    """The lines, with the cells of a row that have several lines on it, be they set at its top or in its middle."""
     kept: list[Line] = []
     at = 0
     while at < len(lines):
         row = lines[at]
         at += 1
-        most = _MOST_CELL_LINES if len(row.cells) > 1 else _MOST_BESIDE_ONE
-        above = (kept[-number:] for number in range(2, _MOST_BESIDE_ONE + 1))
-        if len(row.cells) > 1 and (before := next((some for some in above if _cell_at(row, some) == some), None)):
-            del kept[-len(before) :]
-            _put_cell(row, before)
+        before = [kept[-number:] for number in range(2, min(len(kept), _MOST_BEFORE) + 1)]
+        if begun := next((some for some in before[: _MOST_HANGING - 1] if _goes_on(some, row)), None):
+            del kept[-len(begun) :]
+            _put_cell(begun[0], begun[1:])
+            row = _merged([begun[0], row])
+        elif len(row.cells) > 1 and (above := next((some for some in before if _cell_at(row, some) == some), None)):
+            del kept[-len(above) :]
+            _put_cell(row, above)
+        most = _MOST_AFTER if len(row.cells) > 1 else _MOST_BEFORE
         while several := _cell_at(row, lines[at : at + most]):
             at += len(several)
             _put_cell(row, several)
@@ -160,23 +165,35 @@ def _cell_at(row: Line, lines: list[Line]) -> list[Line]:
     return several if is_middle and is_beside else []
 
 
+def _goes_on(begun: list[Line], line: Line) -> bool:
+    """True if a line stands beside lines of which the first is on its level and the others go on with its last cell."""
+    first, slack = begun[0], 0.3 * line.size
+    if first.turn != line.turn or abs(first.base - line.base) > slack:
+        return False
+    _, left, right = first.cells[-1]
+    steps = [above.base - below.base for above, below in pairwise(begun)]
+    is_cell = all(len(one.cells) == 1 and one.left < right and left < one.right for one in begun[1:])
+    is_cell = is_cell and slack < min(steps) and max(steps) < _NEXT_STEP * line.size
+    return is_cell and line.left > max(one.right for one in begun)
+
+
 def _overlap(one: Line, other: Line) -> bool:
     return one.left < other.right and other.left < one.right
 
 
 def _put_cell(row: Line, lines: list[Line]) -> None:
-    """Put lines on a row as one cell, around the one that it has in their middle."""
+    """Put lines on a row as one cell, with the one that it has there."""
     left, right = min(line.left for line in lines), max(line.right for line in lines)
+    own = [cell for cell in row.cells if cell[1] < right and left < cell[2]]
     texts = [line.text for line in lines]
-    for cell in [cell for cell in row.cells if cell[1] < right and left < cell[2]]:
-        texts.insert(len(texts) // 2, cell[0])
-        left, right = min(left, cell[1]), max(right, cell[2])
-        row.cells.remove(cell)
-    row.words = [word for word in row.words if not (word[1] < right and left < word[2])]
-    cell = " ".join(texts), left, right
-    row.cells, row.words = (sorted((*of_row, cell), key=lambda one: one[1]) for of_row in (row.cells, row.words))
+    num_above = sum(line.base > row.base for line in lines)
+    texts[num_above:num_above] = [text for text, _, _ in own]
+    cell = " ".join(texts), min([left, *(one[1] for one in own)]), max([right, *(one[2] for one in own)])
+    words = [word for word in row.words if not (word[1] < cell[2] and cell[1] < word[2])]
+    row.cells = sorted([*(one for one in row.cells if one not in own), cell], key=lambda one: one[1])
+    row.words = sorted([*words, cell], key=lambda one: one[1])
     row.runs += [run for line in lines for run in line.runs]
-    row.left, row.right, row.is_row = min(row.left, left), max(row.right, right), True
+    row.left, row.right, row.is_row = min(row.left, cell[1]), max(row.right, cell[2]), True
 
 
 def _labelled(lines: list[Line]) -> list[Line]:
