@@ -79,7 +79,7 @@ def read_page(pdf: OpenPdf, number: int) -> Page:
         titles = None if pdf.titles is None else pdf.titles.get(number, {})
         with contextlib.suppress(Exception):
             beside = read_annotations(structure) if structure is not None else beside
-        text = lay_out(runs, beside.values, page.get_bbox(), pdf.memory, titles)
+        text = lay_out(runs, beside.values, page.get_bbox(), pdf.memory, titles, page.get_rotation() // 90)
         with contextlib.suppress(Exception):
             more = [*dict.fromkeys(beside.lines), *link_lines(beside.links, runs, text), *figure_lines(page)]
         if not notes and structure is not None and _is_doubtful(text):  # pypdf does not know what nobody sees
