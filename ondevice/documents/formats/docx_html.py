@@ -22,6 +22,7 @@ _SKIPPED = frozenset(
     {"moveFrom", "delText", "Fallback", "pPr", "rPr", "sectPr", "tblPr", "tblGrid", "trPr", "tcPr", "sdtPr"}
 )
 _WRITTEN = {"tab": "\t", "ptab": "\t", "cr": "\n", "noBreakHyphen": "-"}
+_SHOWN = frozenset({"t", "sym", "br", *_WRITTEN})
 _RAISED = {"superscript": "sup", "subscript": "sub"}
 _SPLIT_RUNS = re.compile(r"</(s|sup|sub|span)><\1(?: hidden)?>")
 _LINK_FIELD = re.compile(r"HYPERLINK\s+\"([^\"]+)\"")
@@ -48,7 +49,8 @@ class Writer:
         self._counts = {"footnote": 0, "endnote": 0}
         self._after: list[str] = []  # notes and comments of the paragraph or table that is being written
         self._begun = ""  # of the next paragraph: a drop capital, or one whose end was deleted
-        self._fields: list[str] = []  # the code of each field that it is in, then what ends its text
+        # Of each field that it is in: True and its code, then False and what ends its result.
+        self._fields: list[tuple[bool, str]] = []
         self._waits = 0  # tables and notes that it is in: what stands beside the text comes after them
         self._is_new_page = True  # the writer has begun a page, and nothing stands on it
 
@@ -73,6 +75,8 @@ class Writer:
         parts = []
         for one in element:
             name = tag(one)
+            if name in _SHOWN and any(is_code for is_code, _ in self._fields):
+                continue  # Word shows nothing of a code, nor the results of fields within it
             if name in _WRITTEN:
                 parts.append(_WRITTEN[name])
             elif name in drawn.FORMULAS:
@@ -83,6 +87,7 @@ class Writer:
         return "".join(parts)
 
     def _paragraph(self, element: Element, _: dict[str, str]) -> str:
+        self._fields = [(False, "" if is_code else end) for is_code, end in self._fields]  # a field without its end
         properties = child(element, "pPr")
         style = value(properties, "pStyle")
         said = self._styles.look(style) | look(properties)
@@ -149,18 +154,18 @@ class Writer:
     def _field(self, element: Element, _: dict[str, str]) -> str:
         kind = attribute(element, "fldCharType")
         if kind == "begin":
-            self._fields.append("")
+            self._fields.append((True, ""))
             return drawn.form_html(child(element, "ffData"))
-        if kind == "separate" and self._fields:
-            found = _LINK_FIELD.search(self._fields[-1])
-            self._fields[-1] = "</a>" if found else ""
-            return f'<a href="{escape(found[1])}">' if found else ""
-        ended = self._fields.pop() if kind == "end" and self._fields else ""
-        return ended if ended == "</a>" else ""
+        is_code, text = self._fields.pop() if self._fields else (True, "")
+        if kind != "separate":
+            return "" if is_code else text
+        found = _LINK_FIELD.search(text) if is_code else None
+        self._fields.append((False, "</a>" if found else ""))
+        return f'<a href="{escape(found[1])}">' if found else ""
 
     def _code(self, element: Element, _: dict[str, str]) -> str:
-        if self._fields:
-            self._fields[-1] += element.text or ""
+        if self._fields and self._fields[-1][0]:
+            self._fields[-1] = True, self._fields[-1][1] + (element.text or "")
         return ""
 
     def _link(self, element: Element, said: dict[str, str]) -> str:
