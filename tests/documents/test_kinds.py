@@ -375,6 +375,19 @@ def test_a_mail_that_does_not_say_its_encoding_is_guessed_and_the_section_says_s
     assert read(tmp_path / "b.mbox").pages[1].problem == "section 2 is read without 1 passage of hidden text"
 
 
+@pytest.mark.parametrize(
+    ("charset", "said", "code"),
+    [("utf-8", "", ""), ("latin-1", "", "guessed"), ("latin-1", "us-ascii", "guessed"), ("koi8-r", "koi8-r", "")],
+)
+def test_bytes_in_the_head_of_a_mail_are_letters(tmp_path, charset: str, said: str, code: str) -> None:
+    subject, sender = ("Плата за март", "Юрий") if charset == "koi8-r" else ("Gebühr für März", "Jörg Müller")
+    kind = f"Content-Type: text/plain; charset={said}\n" if said else ""
+    head = f"SUBJECT: {subject}\nFrom: {sender}\n <j@example.org>\n{kind}\nText\n"
+    (tmp_path / "a.eml").write_bytes(head.encode(charset))
+    (page,) = read(tmp_path / "a.eml").pages
+    assert (page.text, page.problem_code) == (f"Subject: {subject}\nFrom: {sender} <j@example.org>\n\nText\n\n", code)
+
+
 def test_a_head_that_is_nested_too_deeply_costs_its_mail_alone(tmp_path: Path) -> None:
     deep = b"From c\nTo: " + b"(" * 5000 + b"\n\nLost.\n\n"
     (tmp_path / "a.mbox").write_bytes(b"From a\n\nThe first.\n\n" + deep + b"From b\n\nThe last.\n")
