@@ -334,6 +334,19 @@ def test_rich_text_of_wordpad_keeps_the_numbers_of_its_lists(tmp_path) -> None:
     assert text_of(path).split() == ["1.", "Fees", "2.", "Term"]
 
 
+def test_rich_text_has_the_letters_of_symbol_fonts_and_counts_those_that_are_not_known(tmp_path) -> None:
+    path = tmp_path / "a.rtf"
+    path.write_bytes(
+        rb"{\rtf1{\fonttbl{\f0 Arial;}{\f1\froman\fcharset2{\*\panose 05}Symbol;}{\f2\fcharset2 Wingdings;}}\f0 x "
+        rb"{\f1 b{\b g}\'b3\u-3998?\plain c} {\v\f1 d}{\strike\f1 e}: {\f2 \'fe\'01} "
+        rb'{\field{\*\fldinst{\f0 SYMBOL 108 \\f "Symbol" \\s 9}}{\fldrslt{\f1}}}}'
+    )
+    (page,) = read(path).pages
+    assert page.text == "x βγ≥βc  ~~ε~~: ☑\ufffd λ"
+    lost = "1 passage of hidden or deleted text, 1 sign of the font Wingdings, shown as \ufffd"
+    assert page.problem == f"part 1 is read without {lost}"
+
+
 # mail
 
 
