@@ -45,7 +45,9 @@ def as_shown(archive: Archive) -> Callable[[str, bytes], bytes]:
             return _UNKNOWN.sub("", cell[0])  # the library shows the formula then
         # Excel shows no more than 15 digits, and rounds these.
         number = f"{float(value[1]):.15g}" if "." in value[1] else value[1]
-        if not style or style[1] not in codes or (style[1] not in odd and not ("." in number and number[-1] == "5")):
+        # The library drops the sign of a currency, and rounds halves to even numbers.
+        is_odd = style and (style[1] in odd or number[0] == "-" or ("." in number and number[-1] == "5"))
+        if not style or not is_odd or style[1] not in codes:
             return cell[0].replace(value[0], value[0].replace(value[1], number))
         text = shown(codes[style[1]], number).replace("&", "&amp;").replace("<", "&lt;")
         return f'<{prefix}c {said.replace(style[0], "")} t="str"><{prefix}v>{text}</{prefix}v></{prefix}c>'
@@ -128,7 +130,8 @@ def _number(code: str, value: Decimal) -> str:
         at = next((at for at, fit in enumerate(fits) if fit), -1)
     else:
         at = 1 if value < 0 and len(sections) > 1 else 2 if value == 0 and len(sections) > 2 else 0
-    sign = "-" if value < 0 and (at == 0 or any(told)) else ""
+    is_red = "[red]" in sections[at].lower() and not set(sections[at]) & set("-(")  # which is all that tells the sign
+    sign = "-" if value < 0 and (at == 0 or any(told) or is_red) else ""
     parts = [(part[3] or "", part[1] or part[2] or "", part[0]) for part in _PART.finditer(sections[at])]
     places = _places(sections[at])
     digits = _digits("".join(places), abs(value) * 100 ** sum(part[2] == "%" for part in parts))
