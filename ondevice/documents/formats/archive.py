@@ -6,10 +6,10 @@ import posixpath
 import zipfile
 import zlib
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from io import BytesIO
 from typing import BinaryIO
-from xml.etree.ElementTree import Element, ParseError
+from xml.etree.ElementTree import Element, ParseError, tostring
 
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
@@ -83,13 +83,14 @@ class Archive(AbstractContextManager["Archive"]):
     def rewritten(self, change: Callable[[str, bytes], bytes]) -> bytes:
         """An archive of the XML in this one, each member as `change` makes it of its name and bytes; raises as `read`.
 
-        A library that reads archives itself gets it: nothing in it unpacks to more than it should.
+        A library that reads archives itself gets it: nothing in it unpacks to more than it should. Other members, such
+        as pictures, are there and empty.
         """
         copy = BytesIO()
         with zipfile.ZipFile(copy, "w") as made:
             for name in self.files():
-                if name.endswith((".xml", ".rels")):
-                    made.writestr(name, change(name, self.read(name)))
+                is_xml = name.endswith((".xml", ".rels"))
+                made.writestr(name, change(name, self.read(name)) if is_xml else b"")
         return copy.getvalue()
 
     def _limit(self, info: zipfile.ZipInfo) -> int:
@@ -103,6 +104,14 @@ class Archive(AbstractContextManager["Archive"]):
 
     def _too_large(self, what: str) -> DocumentTooComplex:
         return DocumentTooComplex(what, where=self._name, fix=_RESAVE_FIX)
+
+
+def changed(part: bytes, change: Callable[[Element], object]) -> bytes:
+    """A part in XML, as `change` leaves its root; a damaged one as it is."""
+    with suppress(ParseError, DefusedXmlException, ValueError, RecursionError):
+        change(root := fromstring(part))
+        part = tostring(root)
+    return part
 
 
 def tag(element: Element) -> str:

@@ -12,8 +12,8 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 from office_oxide import Document
 
-from ondevice.documents.formats.archive import Archive
-from ondevice.documents.formats.charts import with_shown_points
+from ondevice.documents.formats.archive import Archive, changed
+from ondevice.documents.formats.charts import show_points
 from ondevice.documents.formats.docx_drawn import formula_text
 from ondevice.documents.formats.layout import Cell, Held, spread
 from ondevice.documents.formats.normalize import normalize
@@ -51,7 +51,7 @@ def _pages(slides: list[dict[str, Any]], first: int) -> Iterator[Page]:
 def _with_formulas(name: str, part: bytes) -> bytes:
     """A slide with its formulas as text on one line, a chart as it is shown: the library leaves out what parts them."""
     if name.startswith("ppt/charts/"):
-        return with_shown_points(part)
+        return changed(part, show_points)
     return _FORMULA.sub(_as_run, part) if name.startswith("ppt/slides/") else part
 
 
