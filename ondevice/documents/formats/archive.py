@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from io import BytesIO
 from typing import BinaryIO
@@ -80,8 +80,8 @@ class Archive(AbstractContextManager["Archive"]):
         except (ParseError, DefusedXmlException, ValueError) as error:
             raise self._damaged(error) from error
 
-    def rewritten(self, change: Callable[[str, bytes], bytes]) -> bytes:
-        """An archive of the XML in this one, each member as `change` makes it of its name and bytes; raises as `read`.
+    def rewritten(self, changes: Mapping[str, Callable[[bytes], bytes]]) -> bytes:
+        """An archive of the XML in this one, members of a folder as its change makes them; raises as `read`.
 
         A library that reads archives itself gets it: nothing in it unpacks to more than it should. Other members, such
         as pictures, are there and empty.
@@ -89,8 +89,9 @@ class Archive(AbstractContextManager["Archive"]):
         copy = BytesIO()
         with zipfile.ZipFile(copy, "w") as made:
             for name in self.files():
-                is_xml = name.endswith((".xml", ".rels"))
-                made.writestr(name, change(name, self.read(name)) if is_xml else b"")
+                data = self.read(name) if name.endswith((".xml", ".rels")) else b""
+                change = next((one for folder, one in changes.items() if name.startswith(folder)), bytes)
+                made.writestr(name, change(data))
         return copy.getvalue()
 
     def _limit(self, info: zipfile.ZipInfo) -> int:
@@ -117,6 +118,15 @@ def changed(part: bytes, change: Callable[[Element], object]) -> bytes:
 def tag(element: Element) -> str:
     """Its name without the namespace."""
     return element.tag.rpartition("}")[2]
+
+
+def inner(element: Element, wanted: str, wrappers: frozenset[str]) -> Iterator[Element]:
+    """Elements of this tag, also those within wrappers: rows of a table, cells of a row."""
+    for one in element:
+        if tag(one) == wanted:
+            yield one
+        elif tag(one) in wrappers:
+            yield from inner(one, wanted, wrappers)
 
 
 def attribute(element: Element, name: str) -> str:

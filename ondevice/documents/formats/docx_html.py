@@ -8,7 +8,7 @@ from html import escape
 from xml.etree.ElementTree import Element
 
 from ondevice.documents.formats import docx_drawn as drawn
-from ondevice.documents.formats.archive import attribute, tag
+from ondevice.documents.formats.archive import attribute, inner, tag
 from ondevice.documents.formats.docx_package import Package
 from ondevice.documents.formats.docx_styles import OFF, Numbering, Styles, child, has, look, value
 from ondevice.documents.formats.layout import ordinal
@@ -22,6 +22,7 @@ _SKIPPED = frozenset(
     {"moveFrom", "delText", "Fallback", "pPr", "rPr", "sectPr", "tblPr", "tblGrid", "trPr", "tcPr", "sdtPr"}
 )
 _WRITTEN = {"tab": "\t", "ptab": "\t", "cr": "\n", "noBreakHyphen": "-"}
+_WRAPPERS = frozenset({"sdt", "sdtContent", "ins", "customXml", "moveTo"})  # of rows and cells
 _SHOWN = frozenset({"t", "sym", "br", *_WRITTEN})
 _RAISED = {"superscript": "sup", "subscript": "sub"}
 _SPLIT_RUNS = re.compile(r"</(s|sup|sub|span)><\1(?: hidden)?>")
@@ -210,10 +211,10 @@ class Writer:
 
     def _table(self, element: Element, said: dict[str, str]) -> str:
         self._waits += 1
-        every = list(drawn.parts(element, "tr"))
+        every = list(inner(element, "tr", _WRAPPERS))
         rows = [row for row in every if not has(row, "trPr", "del")]
         self._after += [drawn.lost(_DELETED)] * (len(every) - len(rows))
-        cells = [list(drawn.parts(row, "tc")) for row in rows]
+        cells = [list(inner(row, "tc", _WRAPPERS)) for row in rows]
         if max(map(len, cells), default=0) < 2:  # a frame around text
             self._waits -= 1
             return "".join(self._inside(cell, said) for row in cells for cell in row) + self._beside()

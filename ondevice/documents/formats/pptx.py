@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from html import escape
 from typing import Any
 from xml.etree.ElementTree import ParseError
@@ -30,7 +31,9 @@ _NAMES = b"<x xmlns:m='m' xmlns:a='a' xmlns:w='w' xmlns:r='r' xmlns:mc='mc'>%s</
 def open_pptx(request: Request) -> Reader:
     """The presentation, slide by slide in the order in which they are shown."""
     with Archive(request.open(), request.name) as archive:
-        data = archive.rewritten(_with_formulas)
+        # The library leaves out what parts the numbers of a formula.
+        changes = {"ppt/charts/": partial(changed, change=show_points), "ppt/slides/": partial(_FORMULA.sub, _as_run)}
+        data = archive.rewritten(changes)
     slides = Document.from_bytes(data, "pptx").to_ir()["sections"]
     return Reader("pptx", "slide", _pages(slides, request.first), len(slides) or None)
 
@@ -48,14 +51,8 @@ def _pages(slides: list[dict[str, Any]], first: int) -> Iterator[Page]:
             yield Page(number, "", "blank", f"slide {number} has no text")
 
 
-def _with_formulas(name: str, part: bytes) -> bytes:
-    """A slide with its formulas as text on one line, a chart as it is shown: the library leaves out what parts them."""
-    if name.startswith("ppt/charts/"):
-        return changed(part, show_points)
-    return _FORMULA.sub(_as_run, part) if name.startswith("ppt/slides/") else part
-
-
 def _as_run(found: re.Match[bytes]) -> bytes:
+    """A formula as text on one line."""
     try:
         text = formula_text(fromstring(_NAMES % found[1]))
     except (ParseError, DefusedXmlException, RecursionError):

@@ -36,13 +36,13 @@ _CHANGES = (
     (re.compile(r"\\nestcell(?![a-z])"), r"\\cell"),
 )
 # Fonts of signs in the table of fonts; a field of Word for one sign; what changes the font, and what it shows.
-_FONT = re.compile(r"\\f(\d+)(?:\\[a-z]+-?\d* ?|\{[^{}]*\}){0,20}\s?(Symbol|Wingdings(?: 2)?|Webdings);", re.IGNORECASE)
+_FONT = re.compile(r"\\(f\d+)(?:\\[a-z]+-?\d* ?|\{[^{}]*\}){0,20}\s?(Symbol|Wingdings(?: 2)?|Webdings);", re.IGNORECASE)
 _SIGN = re.compile(
     r'\{\\\*\\fldinst[^}]{0,500}?SYMBOL (\d{1,5}) \\\\f "([^"}]+)"[^}]{0,500}\}++\s*'
     r"\{\\fldrslt(?:[^{}]|\{[^{}]*\})*+\}"
 )
 _SHOWN = re.compile(
-    r"([{}])|\\(?:f(\d+)|(plain))(?![a-z0-9])|\\u(-?\d{1,5})( ?(?:\\'..|[^\\{}]))?|\\'([0-9a-f]{2})"
+    r"([{}])|\\(f\d+|plain)(?![a-z0-9])|\\u(-?\d{1,5})( ?(?:\\'..|[^\\{}]))?|\\'([0-9a-f]{2})"
     r"|\\(?:[a-z]+-?\d* ?|.)|([^\\{}\s]+)",
     re.DOTALL,
 )
@@ -50,7 +50,8 @@ _SHOWN = re.compile(
 
 def open_rtf(request: Request) -> Reader:
     """The text in pages if the file breaks them, else in parts."""
-    markup, unknown = _with_signs(request.read().decode("latin-1"))
+    markup = _with_signs(request.read().decode("latin-1"))
+    lost = ("sign of a symbol font, shown as \ufffd",) * markup.count("\\u65533")
     markup, num_unseen = _UNSEEN.subn("", markup)
     for pattern, text in _CHANGES:
         markup = pattern.sub(text, markup)
@@ -58,38 +59,35 @@ def open_rtf(request: Request) -> Reader:
     text = normalize(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))  # emoji are two numbers
     split, unit = (split_pages, "page") if "\f" in text else (split_parts, "part")
     pages = number_pages(split([text]), Decoder(), unit)
-    lost = ("passage of hidden or deleted text",) * num_unseen + unknown
+    lost += ("passage of hidden or deleted text",) * num_unseen
     if lost and (first := next(pages, None)):
         pages = chain([Block(first.text, lost=lost).page(1, unit)], pages)
     return Reader("rtf", unit, pages)
 
 
-def _with_signs(markup: str) -> tuple[str, tuple[str, ...]]:
-    """The markup with the letters in fonts of signs as their Unicode; those that are not known, as in `Block.lost`."""
-    named, held, unknown = [*_FONT.finditer(markup)], [""], list[str]()
+def _with_signs(markup: str) -> str:
+    """The markup with the letters in symbol fonts as their Unicode."""
+    named, held = [*_FONT.finditer(markup)], [""]
     fonts = {one[1]: one[2] for one in named}
     rest = " " if "\\uc0" in markup else "?"  # for programs without Unicode
 
-    def coded(letter: str, font: str) -> str:
-        sign = as_unicode(letter, font)
-        unknown.extend([f"sign of the font {font}, shown as \ufffd"] * (sign == "\ufffd"))
-        return f"\\u{ord(sign)}{rest}"
+    def coded(letters: str, font: str) -> str:
+        return "".join(f"\\u{ord(sign)}{rest}" for sign in as_unicode(letters, font))
 
     def shown(found: re.Match[str]) -> str:
-        brace, font, plain, code, instead, byte, text = found.groups()
+        brace, font, code, instead, byte, text = found.groups("")
         if brace == "{":
             held.append(held[-1])
         elif brace and len(held) > 1:
             held.pop()
-        elif font or plain:
+        elif font:
             held[-1] = fonts.get(font, "")
         elif held[-1] and code:
-            return coded(chr(int(code) & 0xFFFF), held[-1]).removesuffix(rest) + (instead or "")
-        elif held[-1] and (letters := text or (byte and chr(int(byte, 16)))):
-            return "".join(coded(letter, held[-1]) for letter in letters)
+            return coded(chr(int(code) & 0xFFFF), held[-1]).removesuffix(rest) + instead
+        elif held[-1] and (text or byte):
+            return coded(text or chr(int(byte, 16)), held[-1])
         return found[0]
 
     markup = _SIGN.sub(lambda found: coded(chr(int(found[1]) & 0xFFFF), found[2]), markup)
-    if named:
-        markup = markup[: named[-1].end()] + _SHOWN.sub(shown, markup[named[-1].end() :])
-    return markup, tuple(unknown)
+    end = named[-1].end() if named else len(markup)  # of the names of the fonts
+    return markup[:end] + _SHOWN.sub(shown, markup[end:])

@@ -31,8 +31,8 @@ _UNKNOWN = re.compile(r"<((?:\w+:)?)v(?:></\1v|\s*/)>")  # the value of a formul
 _DAY = 86_400  # seconds
 
 
-def as_shown(archive: Archive) -> Callable[[str, bytes], bytes]:
-    """Makes parts of the workbook, given by name and bytes, hold the numbers in such formats as text."""
+def as_shown(archive: Archive) -> Callable[[bytes], bytes]:
+    """Makes sheets of the workbook hold the numbers in such formats as text."""
     codes = {str(at): code for at, code in enumerate(_codes(archive)) if is_time(code) or is_number(code)}
     odd = {at for at, code in codes.items() if is_time(code) or _is_odd(code)}
 
@@ -52,13 +52,12 @@ def as_shown(archive: Archive) -> Callable[[str, bytes], bytes]:
         text = shown(codes[style[1]], number).replace("&", "&amp;").replace("<", "&lt;")
         return f'<{prefix}c {said.replace(style[0], "")} t="str"><{prefix}v>{text}</{prefix}v></{prefix}c>'
 
-    def changed(name: str, part: bytes) -> bytes:
-        if name.startswith("xl/worksheets/"):
-            with suppress(UnicodeDecodeError):  # in another encoding, which no program writes
-                part = _CELL.sub(as_text, part.decode("utf-8-sig")).encode()
-        return part
+    def as_texts(sheet: bytes) -> bytes:
+        with suppress(UnicodeDecodeError):  # in another encoding, which no program writes
+            sheet = _CELL.sub(as_text, sheet.decode("utf-8-sig")).encode()
+        return sheet
 
-    return changed
+    return as_texts
 
 
 def shown(code: str, written: str) -> str:

@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from typing import Literal
 from xml.etree.ElementTree import Element
@@ -18,7 +19,7 @@ from ondevice.documents.formats.html import html_blocks
 from ondevice.documents.formats.layout import Cell, Held, spread
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.reader import Reader, Request
-from ondevice.documents.formats.rows import BETWEEN, are_names, as_row, table_parts
+from ondevice.documents.formats.rows import BETWEEN, as_row, table_parts
 from ondevice.documents.formats.sections import Block
 from ondevice.documents.formats.sheet_numbers import as_shown
 from ondevice.documents.types import Page
@@ -39,17 +40,12 @@ def open_sheets(request: Request) -> Reader:
     if data.startswith(b"PK"):
         with Archive(BytesIO(data), request.name) as archive:
             book = archive.read_xml("xl/workbook.xml")
-            numbers = as_shown(archive)
-            changes = {"xl/charts/": show_points, "xl/drawings/": _describe}
-
-            def shown(name: str, part: bytes) -> bytes:
-                change = next((one for folder, one in changes.items() if name.startswith(folder)), None)
-                return changed(part, change) if change else numbers(name, part)
-
-            data = archive.rewritten(shown)
+            charts, pictures = (partial(changed, change=change) for change in (show_points, _describe))
+            sheets = as_shown(archive)
+            data = archive.rewritten({"xl/charts/": charts, "xl/drawings/": pictures, "xl/worksheets/": sheets})
         kind, hidden = "xlsx", {one.get("name", "") for one in book.iter() if one.get("state", "visible") != "visible"}
-    sheets = _SHEET.split(Document.from_bytes(data, kind).to_html())
-    return Reader("xlsx", "sheet", _pages(sheets, request.first, hidden), len(sheets))
+    found = _SHEET.split(Document.from_bytes(data, kind).to_html())
+    return Reader("xlsx", "sheet", _pages(found, request.first, hidden), len(found))
 
 
 def _describe(drawing: Element) -> None:
@@ -70,7 +66,7 @@ def _pages(sheets: list[str], first: int, hidden: set[str]) -> Iterator[Page]:
         text = "(hidden sheet)\n" if title and html.unescape(title[1]) in hidden else ""
         for index, piece in enumerate(_TABLE.split(sheet)):
             if index % 2:
-                text += "".join(table_parts(_rows(piece), lambda row: are_names(row.split(BETWEEN)))) + "\n"
+                text += "".join(table_parts(_rows(piece), BETWEEN)) + "\n"
             else:
                 text += "".join(block.text for block in html_blocks(piece))
         is_blank = not _TAG.sub("", sheet[title.end() if title else 0 :]).strip()
