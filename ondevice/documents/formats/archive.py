@@ -58,7 +58,9 @@ class Archive(AbstractContextManager["Archive"]):
             DocumentTooComplex: it unpacks to more than any real document does.
         """
         info = self._members[member]
-        limit = self._limit(info)
+        limit = min(MAX_MEMBER_BYTES, MAX_TOTAL_BYTES - self._total)
+        if info.file_size > min(limit, max(_RATIO_FREE_BYTES, MAX_RATIO * info.compress_size)):
+            raise self._too_large("a part of it unpacks to far more than it should")
         if info.flag_bits & 1:
             raise UnsupportedDocument("a part of it is encrypted", where=self._name, fix=_RESAVE_FIX)
         try:
@@ -93,12 +95,6 @@ class Archive(AbstractContextManager["Archive"]):
                 change = next((one for folder, one in changes.items() if name.startswith(folder)), bytes)
                 made.writestr(name, change(data))
         return copy.getvalue()
-
-    def _limit(self, info: zipfile.ZipInfo) -> int:
-        limit = min(MAX_MEMBER_BYTES, MAX_TOTAL_BYTES - self._total)
-        if info.file_size > max(_RATIO_FREE_BYTES, MAX_RATIO * info.compress_size) or info.file_size > limit:
-            raise self._too_large("a part of it unpacks to far more than it should")
-        return limit
 
     def _damaged(self, error: Exception) -> DocumentError:
         return DocumentError(f"a part of it is damaged [{type(error).__name__}]", where=self._name, fix=_RESAVE_FIX)

@@ -40,13 +40,13 @@ def open_pptx(request: Request) -> Reader:
 
 def _pages(slides: list[dict[str, Any]], first: int) -> Iterator[Page]:
     for number, slide in enumerate(slides[first - 1 :], first):
-        text = "".join(_lines(slide["elements"]))
-        if notes := "".join(_lines(slide.get("speaker_notes", ()))):
+        lost = list[str]()
+        text = "".join(_lines(slide["elements"], lost))
+        if notes := "".join(_lines(slide.get("speaker_notes", ()), lost)):
             text += f"\nNotes:\n{notes}"
-        lost = ("picture without a description",) * _num_mute(slide["elements"])
         if text.strip() or lost:
             text = ("(hidden slide)\n" if slide.get("hidden") else "") + text if text.strip() else ""
-            yield Block(normalize(text).replace("\f", "\n"), lost=lost).page(number, "slide")
+            yield Block(normalize(text).replace("\f", "\n"), lost=tuple(lost)).page(number, "slide")
         else:
             yield Page(number, "", "blank", f"slide {number} has no text")
 
@@ -60,13 +60,8 @@ def _as_run(found: re.Match[bytes]) -> bytes:
     return f"<a:r><a:t>{escape(text)}</a:t></a:r>".encode()
 
 
-def _num_mute(elements: Iterable[dict[str, Any]]) -> int:
-    """The number of pictures without a description."""
-    inner = (one["content"] for one in elements if isinstance(one.get("content"), list))
-    return sum(one["type"] == "image" and not one.get("alt_text") for one in elements) + sum(map(_num_mute, inner))
-
-
-def _lines(elements: Iterable[dict[str, Any]]) -> Iterator[str]:
+def _lines(elements: Iterable[dict[str, Any]], lost: list[str]) -> Iterator[str]:
+    """The lines of a slide; what is no text is added to `lost`, as in `Block.lost`."""
     for element in elements:
         kind = element["type"]
         if kind in ("paragraph", "heading"):
@@ -75,21 +70,20 @@ def _lines(elements: Iterable[dict[str, Any]]) -> Iterator[str]:
         elif kind == "table":
             above: Held = {}
             for row in element["rows"]:
-                cells = (
-                    Cell("".join(_lines(one["content"])), one["col_span"], one["row_span"]) for one in row["cells"]
-                )
-                yield as_row(spread(cells, above))
+                texts = ((one, "".join(_lines(one["content"], lost))) for one in row["cells"])
+                yield as_row(spread((Cell(text, one["col_span"], one["row_span"]) for one, text in texts), above))
         elif kind == "list":
             for number, item in enumerate(element["items"], element.get("start_number") or 1):
                 inner = [item["nested"] | {"type": "list"}] if item.get("nested") else []
                 yield f"{number}. " if element.get("ordered") else "- "
-                yield from _lines([*item["content"], *inner])
+                yield from _lines([*item["content"], *inner], lost)
+        elif kind == "image" and element.get("alt_text"):
+            yield f"[picture: {element['alt_text']}]\n"
         elif kind == "image":
-            if element.get("alt_text"):
-                yield f"[picture: {element['alt_text']}]\n"
+            lost.append("picture without a description")
         elif isinstance(element.get("content"), list):
             yield "Comment: " if kind == "endnote" else ""
-            yield from _lines(element["content"])
+            yield from _lines(element["content"], lost)
 
 
 def _run(run: dict[str, Any]) -> str:
