@@ -113,7 +113,7 @@ _sections = cache(_SECTION.findall)
 
 @cache
 def _parts(section: str) -> list[tuple[str, bool, str]]:
-    """What is shown, True if it is a place of digits, and how it is written."""
+    """Parts of a section: the text of each, True where it is a place of digits, and how it is written."""
     parts = []
     for part in _PART.finditer(section):
         place = part[3] or ""
