@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,8 @@ _TOKENS_PER_CHAR = 16
 
 def check_tokens(
     document: Document, state: Mapping[str, npt.NDArray], notes: Sequence[PageNote], vocab_size: int
-) -> None:
-    """Refuse what `DocumentTokens.state` never gives of such a document.
+) -> list[str]:
+    """The texts of the pages; what `DocumentTokens.state` never gives of such a document is refused.
 
     Args:
         document: its `num_pages` says whether its text is kept.
@@ -56,11 +57,12 @@ def check_tokens(
     if keeps_text:
         if document.num_pages != num_pages:
             raise DamagedPot("it has another number of pages than it says")
-        _check_text(state, sizes, num_tokens, vocab_size)
-    elif any(state[name].size for name in ("ids", "spans", "text", "text_lengths")):
+        return _check_text(state, sizes, num_tokens, vocab_size)
+    if any(state[name].size for name in ("ids", "spans", "text", "text_lengths")):
         raise DamagedPot("a stream has no text")
-    elif sizes.max() > PART_CHARS * _TOKENS_PER_CHAR:
+    if sizes.max() > PART_CHARS * _TOKENS_PER_CHAR:
         raise DamagedPot("a part of a stream is too long")
+    return []
 
 
 def _page_sizes(starts: npt.NDArray, num_tokens: int) -> npt.NDArray[np.int64]:
@@ -71,7 +73,7 @@ def _page_sizes(starts: npt.NDArray, num_tokens: int) -> npt.NDArray[np.int64]:
     return sizes
 
 
-def _check_text(state: Mapping[str, npt.NDArray], sizes: npt.NDArray, num_tokens: int, vocab_size: int) -> None:
+def _check_text(state: Mapping[str, npt.NDArray], sizes: npt.NDArray, num_tokens: int, vocab_size: int) -> list[str]:
     ids, spans, lengths = state["ids"], state["spans"], state["text_lengths"]
     if ids.shape != (num_tokens,) or spans.shape != (num_tokens, 2) or lengths.shape != sizes.shape:
         raise DamagedPot("ids, spans and texts do not belong together")
@@ -79,7 +81,12 @@ def _check_text(state: Mapping[str, npt.NDArray], sizes: npt.NDArray, num_tokens
         raise DamagedPot("an id is in no vocabulary of this model")
     if (lengths < 0).any() or (lengths > state["text"].size).any() or lengths.sum() != state["text"].size:
         raise DamagedPot("the texts of the pages are longer or shorter than all of it")
-    num_chars = np.repeat(_num_chars(state["text"], lengths), sizes)
+    data, ends = state["text"].tobytes(), np.cumsum(lengths).tolist()
+    try:
+        texts = [data[start:end].decode() for start, end in pairwise([0, *ends])]
+    except UnicodeDecodeError as error:
+        raise DamagedPot("its text is no UTF-8") from error
+    num_chars = np.repeat([*map(len, texts)], sizes)
     starts, stops = spans[:, 0], spans[:, 1]
     if starts.min() < 0 or (stops < starts).any() or (stops > num_chars).any():
         raise DamagedPot("a token lies outside the text of its page")
@@ -88,15 +95,4 @@ def _check_text(state: Mapping[str, npt.NDArray], sizes: npt.NDArray, num_tokens
     falls[begins[(begins > 0) & (begins < num_tokens)] - 1] = False  # another page
     if falls.any():
         raise DamagedPot("the tokens of a page do not follow each other")
-
-
-def _num_chars(text: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Characters of each page."""
-    data, start, sizes = text.tobytes(), 0, []
-    try:
-        for length in lengths.tolist():
-            sizes.append(len(data[start : start + length].decode()))
-            start += length
-    except UnicodeDecodeError as error:
-        raise DamagedPot("its text is no UTF-8") from error
-    return np.array(sizes, np.int64)
+    return texts

@@ -165,8 +165,9 @@ class DocumentTokens:
         Raises:
             DamagedPot: no document has that state; ids are to lie below `vocab_size`.
         """
-        check_tokens(document, state, notes, vocab_size)
+        texts = check_tokens(document, state, notes, vocab_size)
         tokens = cls(document, encode)
+        tokens.texts = texts
         tokens._pages, tokens._ended, tokens.notes = iter(()), True, notes
         starts, num_tokens = state["page_starts"].tolist(), int(state["num_tokens"][0])
         tokens._page_starts, tokens._page_numbers = array("q", starts), array("q", state["page_numbers"].tolist())
@@ -175,10 +176,6 @@ class DocumentTokens:
             for begin, end in pairwise([*starts, num_tokens]):
                 tokens._ids.append(state["ids"][begin:end])
                 tokens._steps.append(_packed(state["spans"][begin:end]))
-        text, start = state["text"].tobytes(), 0
-        for length in state["text_lengths"].tolist():
-            tokens.texts.append(text[start : start + length].decode())
-            start += length
         return tokens
 
     @property

@@ -200,8 +200,9 @@ def test_nothing_read_is_an_error(tmp_path, monkeypatch, body: str) -> None:
     "body",
     [
         "sys.stdout.buffer.write(b'\\xff\\xff\\xff\\xff')",
-        "sys.stdout.buffer.write(b'\\x00\\x00\\x00\\x02xx')",
-        "sys.stdout.buffer.write(b'\\x00\\x00\\x00\\x09{')",
+        "sys.stdout.buffer.write(b'xx\\n')",
+        "sys.stdout.buffer.write(b'[]\\n')",
+        'sys.stdout.buffer.write(b\'{"type": "done"}\')',
         "send(type='page', number='1', text=[], problem_code='', problem='')",
         "opened(2); page(2)",
         "send(type='surprise')",

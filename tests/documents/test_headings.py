@@ -47,6 +47,15 @@ def test_larger_lines_of_a_pdf_are_headings_and_two_of_a_size_are_one(tmp_path: 
     assert headings(text) == ["## On Boats and their Sails", "### Tides"]
 
 
+@pytest.mark.parametrize(
+    ("angle", "frame"), [(90, "0 1 -1 0 700 0"), (180, "-1 0 0 -1 595 842"), (270, "0 -1 1 0 -200 842")]
+)
+def test_pages_that_are_shown_turned_have_headings_too(tmp_path: Path, angle: int, frame: str) -> None:
+    content = f"{frame} cm ".encode() + drawn(("Tides", 20, "F1"), *body())
+    path = make_pdf(tmp_path / "a.pdf", content, page=b"/Rotate %d" % angle)
+    assert texts(path)[0].split("\n")[:2] == ["## Tides", BODY[0]]
+
+
 def test_a_heading_may_begin_its_page_and_a_header_with_the_number_of_the_page_is_none(tmp_path: Path) -> None:
     def page(*first: str) -> bytes:
         at = (f"BT /F1 16 Tf 1 0 0 1 72 {800 - 20 * n} Tm ({line}) Tj ET\n" for n, line in enumerate(first))

@@ -141,7 +141,10 @@ def test_sheets_are_pages_of_what_the_cells_show(tmp_path) -> None:
         ("[<=9999999]###-####;(###) ###-####", "5551234", "555-1234"), ("000\\.0", "1234", "123.4"),
         ("[<=9999999]###-####;(###) ###-####", "2065551234", "(206) 555-1234"), ("# ##0.##", "1234567.5", "1234 567.5"),
         ('[>=1000]0.0,"K";0', "-2", "-2"), ("0", "x", "x"), ('0;-0;"none"', "0", "none"), ("h:mm", "-1", "-1"),
-        ("$#,##0.00", "9.995", "$10.00"),
+        ('_-* #,##0.00 "€";_-* "-"?? "€"', "-3", "-3 €"), ("#,###", "0", ""), ("[$€-407] #,##0.0", "7", "€ 7.0"),
+        ("#,##0.0 [$CHF]", "7", "7.0 CHF"), ('0;-0;"-"??', "0", "-"), ("[Red]0;[Red][$-409]0", "-5", "-5"),
+        ("$#,##0.00", "9.995", "$10.00"), ("$#,##0.00;[Red]-$#,##0.00", "-5", "-$5.00"), ("0;0", "-5", "5"),
+        ('_($* #,##0.00_);_($* (#,##0.00);_($* "-"??_)', "-5", "$(5.00)"), ("#,##0;[Red]#,##0", "-1234", "-1,234"),
     ],
 )  # fmt: skip
 def test_numbers_of_sheets_are_told_as_excel_shows_them(code: str, value: str, text: str) -> None:
@@ -158,10 +161,41 @@ def test_dates_and_powers_are_left_to_the_library(code: str) -> None:
 def test_sheets_hold_times_codes_and_rounded_numbers(tmp_path) -> None:
     row = '<row r="1"><c r="A1" s="1"><v>1.75</v></c><c r="B1" s="2"/><c r="C1" s="2"><f>A1</f><v>7</v></c>'
     row += '<c r="D1"><v>23.799999999999997</v></c><c r="E1" s="3"><v>2.5</v></c><c r="F1" s="3"><v>2</v></c></row>'
-    row += '<row r="2"><c r="A2" s="4"><v>5551234</v></c><c r="B2"><f>A1+1</f><v></v></c></row>'
-    sheets = {"S": f"<sheetData>{row}</sheetData>"}
-    text = text_of(make_xlsx(tmp_path / "a.xlsx", sheets, ("[h]:mm", "000", "0&quot;&lt;&quot;", "###-####")))
-    assert text == "### S\n\n42:00 |  | 007 | 23.8 | 3< | 2<\n555-1234 | =A1+1\n\n"
+    row += '<row r="2"><c r="A2" s="4"><v>5551234</v></c><c r="B2"><f>A1+1</f><v></v></c><c r="C2" s="5"><v>-5</v></c>'
+    sheets = {"S": f"<sheetData>{row}</row></sheetData>"}
+    formats = ("[h]:mm", "000", "0&quot;&lt;&quot;", "###-####", "$0.00;[Red]-$0.00")
+    text = text_of(make_xlsx(tmp_path / "a.xlsx", sheets, formats))
+    assert text == "### S\n\n42:00 |  | 007 | 23.8 | 3< | 2<\n555-1234 | =A1+1 | -$5.00\n\n"
+
+
+def test_sheets_name_their_pictures_and_count_those_without_a_description(tmp_path) -> None:
+    office = "http://schemas.openxmlformats.org"
+
+    def drawing(*places: tuple[str, ...]) -> str:
+        filled = '<x:blipFill><a:blip r:embed="r1"/></x:blipFill>'
+        made = (
+            "".join(f'<x:pic><x:nvPicPr><x:cNvPr id="2" {told}/></x:nvPicPr>{filled}</x:pic>' for told in place)
+            for place in places
+        )
+        inside = "".join(f"<x:twoCellAnchor><x:grpSp>{one}</x:grpSp></x:twoCellAnchor>" for one in made)
+        names = f'xmlns:a="{office}/drawingml/2006/main" xmlns:r="{office}/officeDocument/2006/relationships"'
+        return f'<x:wsDr xmlns:x="{office}/drawingml/2006/spreadsheetDrawing" {names}>{inside}</x:wsDr>'
+
+    sheet = f'<drawing xmlns:r="{office}/officeDocument/2006/relationships" r:id="r1"/>'
+    path = make_xlsx(tmp_path / "a.xlsx", {"One": sheet_rows("Port") + sheet, "Two": "<sheetData/>" + sheet})
+    with zipfile.ZipFile(path, "a") as file:
+        for number, places in enumerate([[("", 'descr=""'), ('descr="A&#10;crane"',)], [("",)]], 1):
+            rels = relations(("drawing", f"../drawings/drawing{number}.xml"))
+            file.writestr(f"xl/worksheets/_rels/sheet{number}.xml.rels", rels)
+            file.writestr(f"xl/drawings/drawing{number}.xml", drawing(*places))
+            file.writestr(f"xl/drawings/_rels/drawing{number}.xml.rels", relations(("image", "../media/p.png")))
+        file.writestr("xl/media/p.png", b"\x89PNG\r\n\x1a\n")
+    one, two = read(path).pages
+    assert one.text == "### One\n\nPort\n\n[Picture: A crane]\n\n"
+    assert [page.problem for page in (one, two)] == [
+        "sheet 1 is read without 2 pictures without a description",
+        "sheet 2 is read without 1 picture without a description",
+    ]
 
 
 def test_cells_of_sheets_keep_words_whole_and_powers_raised(tmp_path) -> None:
@@ -334,6 +368,19 @@ def test_rich_text_of_wordpad_keeps_the_numbers_of_its_lists(tmp_path) -> None:
     assert text_of(path).split() == ["1.", "Fees", "2.", "Term"]
 
 
+def test_rich_text_has_the_letters_of_symbol_fonts_and_counts_those_that_are_not_known(tmp_path) -> None:
+    path = tmp_path / "a.rtf"
+    path.write_bytes(
+        rb"{\rtf1{\fonttbl{\f0 Arial;}{\f1\froman\fcharset2{\*\panose 05}Symbol;}{\f2\fcharset2 Wingdings;}}\f0 x "
+        rb"{\f1 b{\b g}\'b3\u-3998?\plain c} {\v\f1 d}{\strike\f1 e}: {\f2 \'fe\'01} "
+        rb'{\field{\*\fldinst{\f0 SYMBOL 108 \\f "Symbol" \\s 9}}{\fldrslt{\f1}}}}'
+    )
+    (page,) = read(path).pages
+    assert page.text == "x βγ≥βc  ~~ε~~: ☑\ufffd λ"
+    lost = "1 sign of a symbol font, shown as \ufffd, 1 passage of hidden or deleted text"
+    assert page.problem == f"part 1 is read without {lost}"
+
+
 # mail
 
 
@@ -373,6 +420,19 @@ def test_a_mail_that_does_not_say_its_encoding_is_guessed_and_the_section_says_s
     assert "CP1252, which is a guess" in two.problem
     (tmp_path / "b.mbox").write_bytes(mails[0] + b"From a\nContent-Type: text/html\n\n<p>Seen<p hidden>and not")
     assert read(tmp_path / "b.mbox").pages[1].problem == "section 2 is read without 1 passage of hidden text"
+
+
+@pytest.mark.parametrize(
+    ("charset", "said", "code"),
+    [("utf-8", "", ""), ("latin-1", "", "guessed"), ("latin-1", "us-ascii", "guessed"), ("koi8-r", "koi8-r", "")],
+)
+def test_bytes_in_the_head_of_a_mail_are_letters(tmp_path, charset: str, said: str, code: str) -> None:
+    subject, sender = ("Плата за март", "Юрий") if charset == "koi8-r" else ("Gebühr für März", "Jörg Müller")
+    kind = f"Content-Type: text/plain; charset={said}\n" if said else ""
+    head = f"SUBJECT: {subject}\nFrom: {sender}\n <j@example.org>\n{kind}\nText\n"
+    (tmp_path / "a.eml").write_bytes(head.encode(charset))
+    (page,) = read(tmp_path / "a.eml").pages
+    assert (page.text, page.problem_code) == (f"Subject: {subject}\nFrom: {sender} <j@example.org>\n\nText\n\n", code)
 
 
 def test_a_head_that_is_nested_too_deeply_costs_its_mail_alone(tmp_path: Path) -> None:

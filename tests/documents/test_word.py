@@ -177,6 +177,24 @@ def test_word_forms_and_fields(tmp_path) -> None:
     assert text_of(word(tmp_path, f"<w:p>{body}{link}</w:p>")) == "☒ A ☒ B ☐ C Malta form (https://example.org/a)"
 
 
+def test_word_fields_show_their_result_once_and_nothing_of_their_code(tmp_path) -> None:
+    def char(kind: str) -> str:
+        return f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>'
+
+    def code(text: str) -> str:
+        return f"<w:r><w:instrText>{text}</w:instrText></w:r>"
+
+    def field(inside: str, result: str) -> str:
+        return char("begin") + inside + char("separate") + run(result) + char("end")
+
+    choice = code(" IF ") + field(code(" MERGEFIELD Land "), "DE") + code(' = "DE" ') + run('"Inland" "Abroad"')
+    body = run("On ") + field(code(" DATE "), "5/3/2024") + run(" see ") + field(code(" REF _Ref1 "), "Table 3")
+    body += run(": ") + field(choice + "<w:r><w:tab/></w:r>", "Inland") + run(".")
+    unended = char("begin") + code(" IF ") + run("lost in the code")
+    text = text_of(word(tmp_path, f"<w:p>{body}</w:p><w:p>{unended}</w:p>" + paragraph("The rest.")))
+    assert text == "On 5/3/2024 see Table 3: Inland.\n\nThe rest."
+
+
 def test_word_tables(tmp_path) -> None:
     def cell(text: str, properties: str = "") -> str:
         return f"<w:tc><w:tcPr>{properties}</w:tcPr>{text if '<' in text else paragraph(text)}</w:tc>"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import posixpath
 import zipfile
 import zlib
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from io import BytesIO
 from typing import BinaryIO
-from xml.etree.ElementTree import Element, ParseError
+from xml.etree.ElementTree import Element, ParseError, tostring
 
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
@@ -58,7 +58,9 @@ class Archive(AbstractContextManager["Archive"]):
             DocumentTooComplex: it unpacks to more than any real document does.
         """
         info = self._members[member]
-        limit = self._limit(info)
+        limit = min(MAX_MEMBER_BYTES, MAX_TOTAL_BYTES - self._total)
+        if info.file_size > min(limit, max(_RATIO_FREE_BYTES, MAX_RATIO * info.compress_size)):
+            raise self._too_large("a part of it unpacks to far more than it should")
         if info.flag_bits & 1:
             raise UnsupportedDocument("a part of it is encrypted", where=self._name, fix=_RESAVE_FIX)
         try:
@@ -80,23 +82,19 @@ class Archive(AbstractContextManager["Archive"]):
         except (ParseError, DefusedXmlException, ValueError) as error:
             raise self._damaged(error) from error
 
-    def rewritten(self, change: Callable[[str, bytes], bytes]) -> bytes:
-        """An archive of the XML in this one, each member as `change` makes it of its name and bytes; raises as `read`.
+    def rewritten(self, changes: Mapping[str, Callable[[bytes], bytes]]) -> bytes:
+        """An archive of the XML in this one, members of a folder as its change makes them; raises as `read`.
 
-        A library that reads archives itself gets it: nothing in it unpacks to more than it should.
+        A library that reads archives itself gets it: nothing in it unpacks to more than it should. Other members, such
+        as pictures, are there and empty.
         """
         copy = BytesIO()
         with zipfile.ZipFile(copy, "w") as made:
             for name in self.files():
-                if name.endswith((".xml", ".rels")):
-                    made.writestr(name, change(name, self.read(name)))
+                data = self.read(name) if name.endswith((".xml", ".rels")) else b""
+                change = next((one for folder, one in changes.items() if name.startswith(folder)), bytes)
+                made.writestr(name, change(data))
         return copy.getvalue()
-
-    def _limit(self, info: zipfile.ZipInfo) -> int:
-        limit = min(MAX_MEMBER_BYTES, MAX_TOTAL_BYTES - self._total)
-        if info.file_size > max(_RATIO_FREE_BYTES, MAX_RATIO * info.compress_size) or info.file_size > limit:
-            raise self._too_large("a part of it unpacks to far more than it should")
-        return limit
 
     def _damaged(self, error: Exception) -> DocumentError:
         return DocumentError(f"a part of it is damaged [{type(error).__name__}]", where=self._name, fix=_RESAVE_FIX)
@@ -105,9 +103,26 @@ class Archive(AbstractContextManager["Archive"]):
         return DocumentTooComplex(what, where=self._name, fix=_RESAVE_FIX)
 
 
+def changed(part: bytes, change: Callable[[Element], object]) -> bytes:
+    """A part in XML, as `change` leaves its root; a damaged one as it is."""
+    with suppress(ParseError, DefusedXmlException, ValueError, RecursionError):
+        change(root := fromstring(part))
+        part = tostring(root)
+    return part
+
+
 def tag(element: Element) -> str:
     """Its name without the namespace."""
     return element.tag.rpartition("}")[2]
+
+
+def inner(element: Element, wanted: str, wrappers: frozenset[str]) -> Iterator[Element]:
+    """Elements of this tag, also those within wrappers: rows of a table, cells of a row."""
+    for one in element:
+        if tag(one) == wanted:
+            yield one
+        elif tag(one) in wrappers:
+            yield from inner(one, wanted, wrappers)
 
 
 def attribute(element: Element, name: str) -> str:

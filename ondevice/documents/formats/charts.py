@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
-from xml.etree.ElementTree import Element, ParseError, SubElement, tostring
-
-from defusedxml.common import DefusedXmlException
-from defusedxml.ElementTree import fromstring
+from xml.etree.ElementTree import Element, SubElement
 
 from ondevice.documents.formats.archive import attribute, tag
 from ondevice.documents.formats.sheet_numbers import is_date, is_number, is_time, shown
@@ -17,13 +14,6 @@ _CACHES = frozenset({"numCache", "numLit", "strCache", "strLit", "multiLvlStrCac
 _GAP = "-"
 _MOST_POINTS = 100_000
 _DAY_ZERO, _LATER = datetime(1899, 12, 30), 1462  # days to the first one of a file that counts from 1904
-
-
-def with_shown_points(part: bytes) -> bytes:
-    """A chart in XML, as `show_points` leaves it; a damaged one as it is."""
-    with suppress(ParseError, DefusedXmlException, ValueError, RecursionError):
-        part = tostring(show_points(fromstring(part)))
-    return part
 
 
 def show_points(root: Element) -> Element:

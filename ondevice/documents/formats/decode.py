@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
 
 from ondevice.documents.formats.guess import NOT_ASCII, UTF8_SEQUENCE, guess, wide_encoding
 
@@ -81,7 +82,9 @@ class Decoder:
     def _decode_as(self, encoding: str, head: bytes, remaining: Iterator[bytes]) -> Iterator[str]:
         make = codecs.getincrementaldecoder(encoding)
         decoder = make("strict")
-        for block, is_last in _mark_last(head, remaining):
+        for block, after in pairwise(chain([head], remaining, [None])):
+            assert block is not None
+            is_last = after is None
             state = decoder.getstate()
             try:
                 yield decoder.decode(block, is_last)
@@ -141,18 +144,6 @@ codecs.register_error(_BY_LINES, _by_lines)
 
 
 def _at_least(blocks: Iterator[bytes], head: bytes, size: int) -> bytes:
-    parts, length = [head], len(head)
-    while length < size:
-        block = next(blocks, b"")
-        if not block:
-            break
-        parts.append(block)
-        length += len(block)
-    return b"".join(parts)
-
-
-def _mark_last(head: bytes, remaining: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
-    for block in remaining:
-        yield head, False
-        head = block
-    yield head, True
+    while len(head) < size and (block := next(blocks, b"")):
+        head += block
+    return head

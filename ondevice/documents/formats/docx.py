@@ -6,7 +6,7 @@ formulas, comments, forms, merged cells or hidden words were known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ondevice.documents.formats.archive import Archive
@@ -14,7 +14,7 @@ from ondevice.documents.formats.docx_html import Writer
 from ondevice.documents.formats.docx_package import Package
 from ondevice.documents.formats.html import page_blocks
 from ondevice.documents.formats.reader import Reader, Request
-from ondevice.documents.formats.sections import Block, front_matter, sections
+from ondevice.documents.formats.sections import Block, as_pages, front_matter, sections
 
 # Without the places where Word saw pages end, the writer's page breaks are all there is: a piece between two of them
 # that fits on no page shows that more pages end than are known. With them, only a damaged file has such a piece.
@@ -30,12 +30,9 @@ def open_docx(request: Request) -> Reader:
     pages = list(_pages(blocks))
     most = _MOST_SEEN_CHARS if writer.is_seen else _MOST_PAGE_CHARS
     if len(pages) > 1 and max(len(page.text) for page in pages) <= most:
-        return _reader("page", pages)
-    return _reader("section", sections(replace(block, text=block.text.replace("\f", "")) for block in blocks))
-
-
-def _reader(unit: str, found: Iterable[Block]) -> Reader:
-    return Reader("docx", unit, (section.page(number, unit) for number, section in enumerate(found, 1)))
+        return Reader("docx", "page", as_pages(pages, "page"))
+    blocks = [replace(block, text=block.text.replace("\f", "")) for block in blocks]
+    return Reader("docx", "section", as_pages(sections(blocks)))
 
 
 def _pages(blocks: list[Block]) -> Iterator[Block]:

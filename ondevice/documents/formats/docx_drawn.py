@@ -1,9 +1,9 @@
-"""Formulas, charts, SmartArt, forms and notes of a Word document as HTML; the rows and cells of its tables."""
+"""Formulas, charts, SmartArt, forms and notes of a Word document as HTML."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import escape
 from xml.etree.ElementTree import Element
 
@@ -15,7 +15,6 @@ from ondevice.documents.formats.docx_styles import OFF, child, children, has, va
 from ondevice.documents.formats.html_parts import math
 
 _DRAWN = frozenset({"t", "v", "pt"})
-_WRAPPERS = frozenset({"sdt", "sdtContent", "ins", "customXml", "moveTo"})
 # Formulas as MathML: each part stands for the children of that tag.
 FORMULAS = {
     "f": "<mfrac>{num}{den}</mfrac>", "noBar": '<mfrac linethickness="0">{num}{den}</mfrac>',
@@ -71,15 +70,6 @@ def remark(before: str, html: str, after: str = "") -> str:
 def lost(what: str) -> str:
     """The sign that something is left out here, as `PageText` knows it; see `Block.lost`."""
     return f'<lost what="{escape(what)}"></lost>'
-
-
-def parts(element: Element, wanted: str) -> Iterator[Element]:
-    """Rows of a table, cells of a row: also those inside a content control or a tracked change."""
-    for one in element:
-        if tag(one) == wanted:
-            yield one
-        elif tag(one) in _WRAPPERS:
-            yield from parts(one, wanted)
 
 
 def chart_html(root: Element) -> str:

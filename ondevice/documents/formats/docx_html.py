@@ -8,7 +8,7 @@ from html import escape
 from xml.etree.ElementTree import Element
 
 from ondevice.documents.formats import docx_drawn as drawn
-from ondevice.documents.formats.archive import attribute, tag
+from ondevice.documents.formats.archive import attribute, inner, tag
 from ondevice.documents.formats.docx_package import Package
 from ondevice.documents.formats.docx_styles import OFF, Numbering, Styles, child, has, look, value
 from ondevice.documents.formats.layout import ordinal
@@ -22,6 +22,8 @@ _SKIPPED = frozenset(
     {"moveFrom", "delText", "Fallback", "pPr", "rPr", "sectPr", "tblPr", "tblGrid", "trPr", "tcPr", "sdtPr"}
 )
 _WRITTEN = {"tab": "\t", "ptab": "\t", "cr": "\n", "noBreakHyphen": "-"}
+_WRAPPERS = frozenset({"sdt", "sdtContent", "ins", "customXml", "moveTo"})  # of rows and cells
+_SHOWN = frozenset({"t", "sym", "br", *_WRITTEN})
 _RAISED = {"superscript": "sup", "subscript": "sub"}
 _SPLIT_RUNS = re.compile(r"</(s|sup|sub|span)><\1(?: hidden)?>")
 _LINK_FIELD = re.compile(r"HYPERLINK\s+\"([^\"]+)\"")
@@ -48,7 +50,8 @@ class Writer:
         self._counts = {"footnote": 0, "endnote": 0}
         self._after: list[str] = []  # notes and comments of the paragraph or table that is being written
         self._begun = ""  # of the next paragraph: a drop capital, or one whose end was deleted
-        self._fields: list[str] = []  # the code of each field that it is in, then what ends its text
+        # Of each field that it is in: True and its code, then False and what ends its result.
+        self._fields: list[tuple[bool, str]] = []
         self._waits = 0  # tables and notes that it is in: what stands beside the text comes after them
         self._is_new_page = True  # the writer has begun a page, and nothing stands on it
 
@@ -73,6 +76,8 @@ class Writer:
         parts = []
         for one in element:
             name = tag(one)
+            if name in _SHOWN and any(is_code for is_code, _ in self._fields):
+                continue  # Word shows nothing of a code, nor the results of fields within it
             if name in _WRITTEN:
                 parts.append(_WRITTEN[name])
             elif name in drawn.FORMULAS:
@@ -83,6 +88,7 @@ class Writer:
         return "".join(parts)
 
     def _paragraph(self, element: Element, _: dict[str, str]) -> str:
+        self._fields = [(False, "" if is_code else end) for is_code, end in self._fields]  # a field without its end
         properties = child(element, "pPr")
         style = value(properties, "pStyle")
         said = self._styles.look(style) | look(properties)
@@ -149,18 +155,18 @@ class Writer:
     def _field(self, element: Element, _: dict[str, str]) -> str:
         kind = attribute(element, "fldCharType")
         if kind == "begin":
-            self._fields.append("")
+            self._fields.append((True, ""))
             return drawn.form_html(child(element, "ffData"))
-        if kind == "separate" and self._fields:
-            found = _LINK_FIELD.search(self._fields[-1])
-            self._fields[-1] = "</a>" if found else ""
-            return f'<a href="{escape(found[1])}">' if found else ""
-        ended = self._fields.pop() if kind == "end" and self._fields else ""
-        return ended if ended == "</a>" else ""
+        is_code, text = self._fields.pop() if self._fields else (True, "")
+        if kind != "separate":
+            return "" if is_code else text
+        found = _LINK_FIELD.search(text) if is_code else None
+        self._fields.append((False, "</a>" if found else ""))
+        return f'<a href="{escape(found[1])}">' if found else ""
 
     def _code(self, element: Element, _: dict[str, str]) -> str:
-        if self._fields:
-            self._fields[-1] += element.text or ""
+        if self._fields and self._fields[-1][0]:
+            self._fields[-1] = True, self._fields[-1][1] + (element.text or "")
         return ""
 
     def _link(self, element: Element, said: dict[str, str]) -> str:
@@ -205,10 +211,10 @@ class Writer:
 
     def _table(self, element: Element, said: dict[str, str]) -> str:
         self._waits += 1
-        every = list(drawn.parts(element, "tr"))
+        every = list(inner(element, "tr", _WRAPPERS))
         rows = [row for row in every if not has(row, "trPr", "del")]
         self._after += [drawn.lost(_DELETED)] * (len(every) - len(rows))
-        cells = [list(drawn.parts(row, "tc")) for row in rows]
+        cells = [list(inner(row, "tc", _WRAPPERS)) for row in rows]
         if max(map(len, cells), default=0) < 2:  # a frame around text
             self._waits -= 1
             return "".join(self._inside(cell, said) for row in cells for cell in row) + self._beside()

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import unquote
-from xml.etree.ElementTree import Element
 
 from selectolax.lexbor import LexborHTMLParser
 
@@ -28,7 +27,7 @@ _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
 _CONTENTS_TYPE = "application/x-dtbncx+xml"
 # These only hide fonts from copying; the text is open.
-_FONT_OBFUSCATION = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
+_FONT_OBFUSCATION = {"http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC"}
 # Kinds of entries in tables of contents: names of chapters, printed pages.
 _CHAPTER, _PRINTED = f"{headed('{}', 1)}\n\n", "[page {}]\n"
 _CONTENTS = {"navPoint": _CHAPTER, "toc": _CHAPTER, "pageTarget": _PRINTED, "page-list": _PRINTED}
@@ -83,36 +82,36 @@ def _read_chapter(archive: Archive, book: _Book, number: int, member: str) -> Pa
         return Page(number, "", "scan", f"chapter {number} is an image without text")
     blocks = page_blocks(data, names=book.names.get(member, {}))[1]
     lost = tuple(what for block in blocks for what in block.lost)
+    text = ""
     if any(block.text for block in blocks):
         about, book.about = book.about, {}  # stands before the first words of the book
         text = "".join(block.text for block in front_matter(about, blocks))
-        return Block(text, lost=lost).page(number, "chapter")
-    if _DRAWING.search(data):
+    elif _DRAWING.search(data):
         return Page(number, "", "scan", f"chapter {number} is an image without text")
-    if lost:
-        return Block("", lost=lost).page(number, "chapter")
+    if text or lost:
+        return Block(text, lost=lost).page(number, "chapter")
     return Page(number, "", "blank", f"chapter {number} is blank")
 
 
 def _open(archive: Archive, request: Request) -> _Book:
-    package = next((e.get("full-path", "") for e in _all(archive.read_xml(_CONTAINER), "rootfile")), "")
+    package = next((e.get("full-path", "") for e in archive.read_xml(_CONTAINER).iterfind(".//{*}rootfile")), "")
     if package not in archive:
         raise DocumentError("the book has no table of its parts", where=request.name, fix=_RESAVE_FIX)
     book, root = _Book(), archive.read_xml(package)
-    for element in (e for metadata in _all(root, "metadata") for e in metadata.iter() if e.text):
+    for element in (e for metadata in root.iterfind(".//{*}metadata") for e in metadata.iter() if e.text):
         if name := _ABOUT.get(tag(element)):
             is_more = name == "Author" and name in book.about
             text = element.text or ""
             book.about[name] = f"{book.about[name]}; {text}" if is_more else book.about.get(name, text)
     manifest: dict[str, str] = {}
     contents: list[str] = []
-    for item in _all(root, "item"):
+    for item in root.iterfind(".//{*}item"):
         member, kind = resolve(package, unquote(item.get("href", ""))), item.get("media-type", "").lower()
         if member:
             manifest[item.get("id", "")] = member
         if member and (kind == _CONTENTS_TYPE or "nav" in item.get("properties", "").split()):
             contents.append(member)
-    spine = [item.get("idref", "") for item in _all(root, "itemref")]
+    spine = [item.get("idref", "") for item in root.iterfind(".//{*}itemref")]
     book.chapters = [manifest.get(item, f"\0{item}") for item in spine]  # one without a file is told to be missing
     if not manifest.keys() & spine:
         raise DocumentError("the book has no chapters", where=request.name, fix=_RESAVE_FIX)
@@ -157,11 +156,7 @@ def _protected(archive: Archive) -> set[str]:
     found: set[str] = set()
     # A method outside of an entry for one member is that of the whole book.
     root = archive.read_xml(_ENCRYPTION)
-    for entry in [*_all(root, "EncryptedData")] or [root]:
-        if any(method.get("Algorithm", "") not in _FONT_OBFUSCATION for method in _all(entry, "EncryptionMethod")):
-            found |= {unquote(reference.get("URI", "")) for reference in _all(entry, "CipherReference")} or {""}
+    for entry in [*root.iterfind(".//{*}EncryptedData")] or [root]:
+        if {one.get("Algorithm", "") for one in entry.iterfind(".//{*}EncryptionMethod")} - _FONT_OBFUSCATION:
+            found |= {unquote(one.get("URI", "")) for one in entry.iterfind(".//{*}CipherReference")} or {""}
     return found
-
-
-def _all(root: Element, name: str) -> Iterator[Element]:
-    return (element for element in root.iter() if tag(element) == name)

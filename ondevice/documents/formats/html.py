@@ -17,7 +17,7 @@ from ondevice.documents.formats.decode import Decoder, known_encoding
 from ondevice.documents.formats.html_hidden import Hidden
 from ondevice.documents.formats.html_page import PageText
 from ondevice.documents.formats.reader import Reader, Request
-from ondevice.documents.formats.sections import Block, front_matter, sections
+from ondevice.documents.formats.sections import Block, as_pages, front_matter, sections
 
 _NONE: Mapping[str, list[Block]] = {}
 _CHARSET = re.compile(rb"""<meta[^>]{1,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
@@ -41,8 +41,7 @@ _EMPTY = re.compile(r"<(?!(?:area|br|col|embed|hr|img|input|link|meta|source|tra
 
 def open_html(request: Request) -> Reader:
     """A web page as sections that begin at its headings."""
-    found = enumerate(sections(html_blocks(request.read())), 1)
-    return Reader("html", "section", (section.page(number, "section") for number, section in found))
+    return Reader("html", "section", as_pages(sections(html_blocks(request.read()))))
 
 
 def html_blocks(source: bytes | str, charset: str = "") -> list[Block]:

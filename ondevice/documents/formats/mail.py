@@ -69,9 +69,22 @@ def _mails(request: Request) -> Iterator[bytes]:
 
 
 def _head(mail: Message, names: Iterable[str] = _HEADS) -> Iterator[Block]:
-    told = [f"{name}: {normalize(str(mail[name]))}\n" for name in names if mail[name]]
+    raw = {name.title(): str(value).encode("utf-8", "surrogateescape") for name, value in [*mail.raw_items()][::-1]}
+    told, note = {name: str(mail[name]) for name in names if mail[name]}, ""
+    if any("\ufffd" in text for text in told.values()):  # of bytes that are neither ASCII nor UTF-8
+        decoder = _decoder(mail, b"\n".join(raw.values()))
+        for name in (name for name in raw if "\ufffd" in told.get(name, "")):
+            told[name] = str(policy.default.header_fetch_parse(name, "".join(decoder.decode([raw[name]]))))
+        note = decoder.note
     if told:
-        yield Block("".join([*told, "\n"]), is_heading=True)
+        lines = [f"{name}: {normalize(text)}\n" for name, text in told.items()]
+        yield Block("".join([*lines, "\n"]), is_heading=True, note=note)
+
+
+def _decoder(mail: Message, sample: bytes = b"") -> Decoder:
+    """A decoder for the encoding that the first text says; ASCII, which nearly every encoding holds, says nothing."""
+    charset = known_encoding(next(filter(None, (part.get_content_charset() for part in mail.walk())), ""))
+    return Decoder("" if charset == "ascii" else charset, sample)
 
 
 def _blocks(part: Message, attached: list[tuple[str, bytes]], is_page: bool, depth: int = 0) -> Iterator[Block]:
@@ -99,11 +112,10 @@ def _blocks(part: Message, attached: list[tuple[str, bytes]], is_page: bool, dep
         elif data and not is_page and not part["Content-ID"]:  # which no page shows
             yield Block("", lost=("picture",))
     elif kind == "text/html" or not is_page:
-        charset = part.get_content_charset() or ""
         if kind == "text/html":
-            yield from html_blocks(data, charset)
+            yield from html_blocks(data, part.get_content_charset() or "")
             return
-        decoder = Decoder(known_encoding(charset))
+        decoder = _decoder(part)
         text = normalize("".join(decoder.decode([data]))).replace("\f", "\n").strip("\n")
         if text.strip():
             yield Block(text + "\n\n", lost=decoder.lost(text), note=decoder.note)

@@ -9,20 +9,21 @@ import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from ondevice.documents.formats.archive import Archive, attribute, resolve, tag
+from ondevice.documents.formats.archive import Archive, attribute, inner, resolve, tag
 from ondevice.documents.formats.html import html_blocks
 from ondevice.documents.formats.layout import Cell, Held, spread
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.odt_numbers import HEADINGS, Numbers
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.rows import as_row
-from ondevice.documents.formats.sections import Block, sections
+from ondevice.documents.formats.sections import Block, as_pages, sections
 from ondevice.documents.types import Page
 from ondevice.errors import DocumentError
 from ondevice.search.outline import headed
 
 _SKIPPED = frozenset({"tracked-changes", "note-citation", "forms", "hidden-text", "sequence-decls", "automatic-styles"})
 _NAMED = {"annotation": "[comment: ", "note": "[note: ", "title": "[picture: ", "desc": "[picture: "}
+_ROWS = frozenset({"table-rows", "table-row-group", "table-header-rows"})
 _PREFIX = re.compile(rb"(</?)\w+:")  # of the elements of a formula
 _UNSEEN = {"none", "false", "hidden"}  # text, sheets and slides by what their styles say
 _MAX_DEPTH = 200
@@ -45,8 +46,7 @@ def _pages(request: Request) -> Iterator[Page]:
         mute = sum(tag(one) == "frame" and _is_mute(one) for one in content.iter())
         lost = ("deletion that the file still holds as a change",) * deleted
         blocks.append(Block("", lost=lost + ("picture without a description",) * mute))
-        for number, section in enumerate(sections([*blocks, *walk.blocks(content, 0)]), 1):
-            yield section.page(number, "section")
+        yield from as_pages(sections([*blocks, *walk.blocks(content, 0)]))
 
 
 class _Walk:
@@ -111,7 +111,7 @@ class _Walk:
 
     def _rows(self, table: Element, depth: int) -> Iterator[Block]:
         above: Held = {}
-        for row in _rows_in(table):
+        for row in inner(table, "table-row", _ROWS):
             held = (cell for cell in row if tag(cell) == "table-cell")
             texts = ((one, "".join(block.text for block in self.blocks(one, depth + 1))) for one in held)
             cells = [Cell(text or attribute(one, "value"), *_spans(one)) for one, text in texts]
@@ -163,15 +163,6 @@ def _is_mute(frame: Element) -> bool:
     """True for a picture without words."""
     names = {tag(one) for one in frame.iter()}
     return "image" in names and not names & {"title", "desc", "object", "p"}
-
-
-def _rows_in(table: Element) -> Iterator[Element]:
-    """The rows of a table, also those in groups of groups."""
-    for one in table:
-        if tag(one) == "table-row":
-            yield one
-        elif tag(one).startswith("table-"):
-            yield from _rows_in(one)
 
 
 def _spans(cell: Element) -> tuple[int, int]:

@@ -34,6 +34,8 @@ _LINKS = frozenset(("of", "to", "the", "in", "by", "on", "and", "for", "a"))  # 
 # Words behind the first part of a compound whose second one comes later: "Haupt- und Nebenkosten".
 _BETWEEN_PARTS = frozenset(("and", "or", "und", "oder", "bzw", "sowie"))
 
+Titles = dict[str, int]  # levels of headings, by their `title_words`
+
 
 @dataclass(slots=True)
 class Memory:
@@ -48,13 +50,13 @@ class Memory:
 
 
 def lay_out(
-    runs: list[Run], values: list[Value], paper: Box, memory: Memory, titles: dict[str, int] | None = None
+    runs: list[Run], values: list[Value], paper: Box, memory: Memory, titles: Titles | None = None, turn: int = 0
 ) -> str:
     """The text of a page, in reading order; `memory` goes on to the next page.
 
-    Headings are marked: the `titles` on it with their levels or, where the file names none, lines that are set apart. A
-    line on the edge of the page that stood there on the page before, and a watermark seen before, are left out. A
-    table that goes on from the page before gets its head again.
+    Headings are marked: the `titles` on it or, where the file names none, lines that are set apart.
+    These run as the page is shown, `turn` quarter turns round. A line on the edge of the page that stood there on the
+    page before, and a watermark seen before, are left out. A table that goes on gets its head again.
     """
     straight, across = _apart(runs)
     lines = by_rows(put_into_lines(straight, values))
@@ -66,7 +68,7 @@ def lay_out(
     if len(memory.words) < _MOST_WORDS:
         memory.words.update(_WORD.findall(" ".join(line.text for line in lines)))
     head = _head_again(blocks, memory)
-    titles = _set_apart(blocks, set() if is_first else {*edges.values()}, memory) if titles is None else titles
+    titles = _set_apart(blocks, set() if is_first else {*edges.values()}, memory, turn) if titles is None else titles
     texts: list[str] = []
     for is_table, group in groupby(blocks, lambda block: bool(block.columns) and not block.is_prose):
         several = [text for block in group for text in block.texts()]
@@ -125,8 +127,8 @@ def title_words(text: str) -> str:
     return "".join(filter(str.isalnum, (_NUMBERED.sub("", text).strip() or text).casefold()))
 
 
-def marked(lines: list[str], titles: dict[str, int]) -> list[str]:
-    """The lines, those that are `titles` (levels by `title_words`) marked as headings; each of these on one line."""
+def marked(lines: list[str], titles: Titles) -> list[str]:
+    """The lines, those that are `titles` marked as headings; each of these on one line."""
     found: list[str] = []
     start = 0
     while start < len(lines):
@@ -139,7 +141,7 @@ def marked(lines: list[str], titles: dict[str, int]) -> list[str]:
     return found
 
 
-def _set_apart(blocks: list[Block], on_edge: set[int], memory: Memory) -> dict[str, int]:
+def _set_apart(blocks: list[Block], on_edge: set[int], memory: Memory, turn: int) -> Titles:
     """Lines in larger letters than the most of the pages so far, and short ones in bold, as titles with their levels.
 
     Neighbours of one size are one title. None stand in tables, and none `on_edge` (ids of lines) counts pages.
@@ -149,9 +151,9 @@ def _set_apart(blocks: list[Block], on_edge: set[int], memory: Memory) -> dict[s
             memory.sizes[round(line.size, 1)] += len(line.text)
     usual = memory.sizes.most_common(1)[0][0] if memory.sizes else 1.0
     lines = [line for block in blocks if block.is_prose for line in block.lines]
-    is_out = [line.turn or (id(line) in on_edge and _counts_pages(line.text)) for line in lines]
+    is_out = [line.turn != turn or (id(line) in on_edge and _counts_pages(line.text)) for line in lines]
     levels = [0 if out else _level(line, usual) for line, out in zip(lines, is_out, strict=True)]
-    titles: dict[str, int] = {}
+    titles: Titles = {}
     for (size, level), group in groupby(zip(lines, levels, strict=True), lambda one: (round(one[0].size, 1), one[1])):
         text = " ".join(line.text for line, _ in group)
         numbers = _NUMBERED.match(text)

@@ -15,7 +15,7 @@ from typing import Literal
 import pypdfium2 as pdfium
 import pypdfium2.raw as raw
 from pypdf import PageObject, PdfReader
-from pypdf.generic import ArrayObject, IndirectObject, NullObject, StreamObject
+from pypdf.generic import ArrayObject, NullObject, StreamObject
 
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.pdf_beside import Beside, figure_lines, link_lines, read_annotations
@@ -48,6 +48,12 @@ _DRAWN: dict[int, Literal["image", "text", "graphics"]] = {
     raw.FPDF_PAGEOBJ_PATH: "graphics",
     raw.FPDF_PAGEOBJ_SHADING: "graphics",
 }
+_WITHOUT_TEXT = {
+    "image": ("scan", "is an image without a text layer"),
+    "text": ("letters", "has letters that its fonts give no meaning"),
+    "graphics": ("scan", "is a drawing without a text layer"),
+    "": ("blank", "is blank"),
+}
 
 
 @dataclass(slots=True)
@@ -79,7 +85,7 @@ def read_page(pdf: OpenPdf, number: int) -> Page:
         titles = None if pdf.titles is None else pdf.titles.get(number, {})
         with contextlib.suppress(Exception):
             beside = read_annotations(structure) if structure is not None else beside
-        text = lay_out(runs, beside.values, page.get_bbox(), pdf.memory, titles)
+        text = lay_out(runs, beside.values, page.get_bbox(), pdf.memory, titles, page.get_rotation() // 90)
         with contextlib.suppress(Exception):
             more = [*dict.fromkeys(beside.lines), *link_lines(beside.links, runs, text), *figure_lines(page)]
         if not notes and structure is not None and _is_doubtful(text):  # pypdf does not know what nobody sees
@@ -102,8 +108,7 @@ def _damage(page: PageObject | None) -> Literal["", "missing", "large", "damaged
     """The state of the streams that the page is drawn by: PDFium passes over what it cannot unpack."""
     if page is None or "/Contents" not in page:
         return ""
-    content = page.raw_get("/Contents")
-    content = content.get_object() if isinstance(content, IndirectObject) else content
+    content = page["/Contents"]
     if content is None or isinstance(content, NullObject):
         return "missing"
     num_bytes = 0
@@ -227,14 +232,8 @@ def _explain(number: int, page: pdfium.PdfPage, notes: list[str], damage: str) -
     if notes:
         notes = ["it is an image without a text layer", *notes] if drawn == "image" else notes
         return Page(number, "", "scan" if drawn == "image" else "unreadable", f"page {number}: {'; '.join(notes)}")
-    match drawn:
-        case "image":
-            return Page(number, "", "scan", f"page {number} is an image without a text layer")
-        case "text":
-            return Page(number, "", "letters", f"page {number} has letters that its fonts give no meaning")
-        case "graphics":
-            return Page(number, "", "scan", f"page {number} is a drawing without a text layer")
-    return Page(number, "", "blank", f"page {number} is blank")
+    code, why = _WITHOUT_TEXT[drawn]
+    return Page(number, "", code, f"page {number} {why}")
 
 
 def what_is_drawn(page: pdfium.PdfPage) -> Literal["image", "text", "graphics", ""]:

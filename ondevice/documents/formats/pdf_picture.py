@@ -81,8 +81,4 @@ def _place(letters: pdfium.PdfTextPage, index: int, position: Any) -> list[int]:
     except (pdfium.PdfiumError, OverflowError, ValueError):  # a line end that PDFium has made up has no place
         return [0, 0, 0, 0]
     (a, b), (c, d) = corners
-    return [_within(min(a, c)), _within(min(b, d)), _within(max(a, c)), _within(max(b, d))]
-
-
-def _within(share: int) -> int:
-    return max(0, min(UNITS, share))
+    return [max(0, min(UNITS, share)) for share in (min(a, c), min(b, d), max(a, c), max(b, d))]

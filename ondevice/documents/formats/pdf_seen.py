@@ -43,7 +43,7 @@ def unseen(page: pdfium.PdfPage, runs: Sequence[Drawn], has_layers: bool) -> tup
         return set(), True
     hidden = {id(run) for run in _without_trace(page, pale, runs)} if pale else set()
     if veiled:
-        paper = _drawn_without(page, _handles(runs))
+        paper = _drawn_without(page, [run.handle for run in runs])
         shades = [(run, _shades(page, paper, run.box)) for run in veiled]
         hidden |= {id(run) for run, (darkest, lightest) in shades if lightest - darkest < _FAINTEST}
     return hidden, False
@@ -53,14 +53,10 @@ def _without_trace(page: pdfium.PdfPage, pale: list[Drawn], runs: Sequence[Drawn
     """Those without which the page looks the same, also where what is drawn again in their places is left out."""
     whole, again = _drawn_without(page, []), list[Any]()
     while True:
-        change = ImageChops.difference(whole, _drawn_without(page, _handles(pale) + again))
+        change = ImageChops.difference(whole, _drawn_without(page, [*(run.handle for run in pale), *again]))
         pale = [run for run in pale if _shades(page, change, run.box)[1] < _FAINTEST]
         if again or not (again := _drawn_again(page, pale, runs)):
             return pale
-
-
-def _handles(runs: Sequence[Drawn]) -> list[Any]:
-    return [run.handle for run in runs]
 
 
 def _drawn_again(page: pdfium.PdfPage, hidden: Sequence[Drawn], runs: Sequence[Drawn]) -> list[Any]:

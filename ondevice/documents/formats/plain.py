@@ -31,9 +31,8 @@ _FRONT, _FRONT_END, _MAX_FRONT_LINES = re.compile(r"---[ \t]*$"), re.compile(r"(
 
 def open_text(request: Request) -> Reader:
     """A text with true pages when form feeds part it, else with parts; a log as the terminal showed it."""
-    if _has_pages(request):
-        return read_lines(request, "txt", "page", split_pages)
-    return read_lines(request, "txt", "part", lambda chunks: split_parts(chunks))
+    is_paged = _has_pages(request)
+    return read_lines(request, "txt", "page" if is_paged else "part", split_pages if is_paged else split_parts)
 
 
 def open_markdown(request: Request) -> Reader:
@@ -109,13 +108,13 @@ def markdown_blocks(written: Iterable[str]) -> Iterator[Block]:
             before = ""
             continue
         elif not fence and _HEADING.match(line):
-            yield from _held(before)
+            yield Block(before)
             yield Block(line, is_heading=True)
             before = ""
             continue
-        yield from _held(before)
+        yield Block(before)
         before = line
-    yield from _held(before)
+    yield Block(before)
 
 
 def lines(chunks: Iterable[str]) -> Iterator[str]:
@@ -129,11 +128,6 @@ def lines(chunks: Iterable[str]) -> Iterator[str]:
             held = ""
     if held:
         yield held
-
-
-def _held(line: str) -> Iterator[Block]:
-    if line:
-        yield Block(line)
 
 
 def read_stream(stream: BinaryIO, name: str = "standard input") -> Document:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from html import escape
 from typing import Any
 from xml.etree.ElementTree import ParseError
@@ -12,8 +13,8 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 from office_oxide import Document
 
-from ondevice.documents.formats.archive import Archive
-from ondevice.documents.formats.charts import with_shown_points
+from ondevice.documents.formats.archive import Archive, changed
+from ondevice.documents.formats.charts import show_points
 from ondevice.documents.formats.docx_drawn import formula_text
 from ondevice.documents.formats.layout import Cell, Held, spread
 from ondevice.documents.formats.normalize import normalize
@@ -30,32 +31,28 @@ _NAMES = b"<x xmlns:m='m' xmlns:a='a' xmlns:w='w' xmlns:r='r' xmlns:mc='mc'>%s</
 def open_pptx(request: Request) -> Reader:
     """The presentation, slide by slide in the order in which they are shown."""
     with Archive(request.open(), request.name) as archive:
-        data = archive.rewritten(_with_formulas)
+        # The library leaves out what parts the numbers of a formula.
+        changes = {"ppt/charts/": partial(changed, change=show_points), "ppt/slides/": partial(_FORMULA.sub, _as_run)}
+        data = archive.rewritten(changes)
     slides = Document.from_bytes(data, "pptx").to_ir()["sections"]
     return Reader("pptx", "slide", _pages(slides, request.first), len(slides) or None)
 
 
 def _pages(slides: list[dict[str, Any]], first: int) -> Iterator[Page]:
     for number, slide in enumerate(slides[first - 1 :], first):
-        text = "".join(_lines(slide["elements"]))
-        if notes := "".join(_lines(slide.get("speaker_notes", ()))):
+        lost = list[str]()
+        text = "".join(_lines(slide["elements"], lost))
+        if notes := "".join(_lines(slide.get("speaker_notes", ()), lost)):
             text += f"\nNotes:\n{notes}"
-        lost = ("picture without a description",) * _num_mute(slide["elements"])
         if text.strip() or lost:
             text = ("(hidden slide)\n" if slide.get("hidden") else "") + text if text.strip() else ""
-            yield Block(normalize(text).replace("\f", "\n"), lost=lost).page(number, "slide")
+            yield Block(normalize(text).replace("\f", "\n"), lost=tuple(lost)).page(number, "slide")
         else:
             yield Page(number, "", "blank", f"slide {number} has no text")
 
 
-def _with_formulas(name: str, part: bytes) -> bytes:
-    """A slide with its formulas as text on one line, a chart as it is shown: the library leaves out what parts them."""
-    if name.startswith("ppt/charts/"):
-        return with_shown_points(part)
-    return _FORMULA.sub(_as_run, part) if name.startswith("ppt/slides/") else part
-
-
 def _as_run(found: re.Match[bytes]) -> bytes:
+    """A formula as text on one line."""
     try:
         text = formula_text(fromstring(_NAMES % found[1]))
     except (ParseError, DefusedXmlException, RecursionError):
@@ -63,13 +60,8 @@ def _as_run(found: re.Match[bytes]) -> bytes:
     return f"<a:r><a:t>{escape(text)}</a:t></a:r>".encode()
 
 
-def _num_mute(elements: Iterable[dict[str, Any]]) -> int:
-    """The number of pictures without a description."""
-    inner = (one["content"] for one in elements if isinstance(one.get("content"), list))
-    return sum(one["type"] == "image" and not one.get("alt_text") for one in elements) + sum(map(_num_mute, inner))
-
-
-def _lines(elements: Iterable[dict[str, Any]]) -> Iterator[str]:
+def _lines(elements: Iterable[dict[str, Any]], lost: list[str]) -> Iterator[str]:
+    """The lines of a slide; what is no text is added to `lost`, as in `Block.lost`."""
     for element in elements:
         kind = element["type"]
         if kind in ("paragraph", "heading"):
@@ -78,21 +70,20 @@ def _lines(elements: Iterable[dict[str, Any]]) -> Iterator[str]:
         elif kind == "table":
             above: Held = {}
             for row in element["rows"]:
-                cells = (
-                    Cell("".join(_lines(one["content"])), one["col_span"], one["row_span"]) for one in row["cells"]
-                )
-                yield as_row(spread(cells, above))
+                texts = ((one, "".join(_lines(one["content"], lost))) for one in row["cells"])
+                yield as_row(spread((Cell(text, one["col_span"], one["row_span"]) for one, text in texts), above))
         elif kind == "list":
             for number, item in enumerate(element["items"], element.get("start_number") or 1):
                 inner = [item["nested"] | {"type": "list"}] if item.get("nested") else []
                 yield f"{number}. " if element.get("ordered") else "- "
-                yield from _lines([*item["content"], *inner])
+                yield from _lines([*item["content"], *inner], lost)
+        elif kind == "image" and element.get("alt_text"):
+            yield f"[picture: {element['alt_text']}]\n"
         elif kind == "image":
-            if element.get("alt_text"):
-                yield f"[picture: {element['alt_text']}]\n"
+            lost.append("picture without a description")
         elif isinstance(element.get("content"), list):
             yield "Comment: " if kind == "endnote" else ""
-            yield from _lines(element["content"])
+            yield from _lines(element["content"], lost)
 
 
 def _run(run: dict[str, Any]) -> str:

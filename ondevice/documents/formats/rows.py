@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
 from ondevice.documents.formats.plain import lines, read_lines
@@ -21,14 +21,17 @@ _FIRST_ROWS = 10  # in which the head is looked for: a title may stand before it
 
 def open_rows(request: Request) -> Reader:
     """A table in parts, as it is written."""
-    return read_lines(request, "csv", "part", lambda chunks: table_parts(_records(lines(chunks)), _is_head))
+    return read_lines(request, "csv", "part", lambda chunks: table_parts(_records(lines(chunks))))
 
 
-def table_parts(rows: Iterable[str], is_head: Callable[[str], bool]) -> Iterator[str]:
-    """Parts of a table whose rows have their line ends; later ones begin with its head again, a row that `is_head`."""
+def table_parts(rows: Iterable[str], between: str = "") -> Iterator[str]:
+    """Parts of a table whose rows have their line ends; later ones begin with its head again, a row of names.
+
+    What stands `between` cells is guessed where it is not given.
+    """
     rows = iter(rows)
     first = list(islice(rows, _FIRST_ROWS))
-    head = next((row for row in first if is_head(row)), "")
+    head = next((row for row in first if are_names(row.split(between or max(_DELIMITERS, key=row.count)))), "")
     size = max(PART_CHARS, _HEAD_SHARE * len(head))
     for index, part in enumerate(join_sections((Block(row) for row in chain(first, rows)), size)):
         yield head + part if index else part
@@ -44,10 +47,6 @@ def as_row(cells: Iterable[str]) -> str:
     """A line of the text, "" where all cells are empty."""
     row = BETWEEN.join(" ".join(cell.split()) for cell in cells).rstrip(BETWEEN)
     return row and _EMPTY.sub(" | ... | ", row) + "\n"
-
-
-def _is_head(row: str) -> bool:
-    return are_names(row.split(max(_DELIMITERS, key=row.count)))
 
 
 def _records(written: Iterable[str]) -> Iterator[str]:

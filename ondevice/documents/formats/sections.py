@@ -38,6 +38,11 @@ class Block:
         return Page(number, self.text, code, f"{problem}; {self.note}" if self.note else problem)
 
 
+def as_pages(found: Iterable[Block], unit: str = "section") -> Iterator[Page]:
+    """The blocks as pages, numbered from 1."""
+    return (block.page(number, unit) for number, block in enumerate(found, 1))
+
+
 def front_matter(about: dict[str, str], blocks: list[Block]) -> list[Block]:
     """The blocks behind what a file says of itself: title, author, date; a title that they begin with stands once."""
     lines = [

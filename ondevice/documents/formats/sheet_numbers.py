@@ -1,7 +1,7 @@
-"""Numbers of a workbook in formats that its library shows as others: times, zeros in front, 0.##, halves to be rounded.
+"""Numbers of a workbook as Excel shows them, but for dates and powers, which its library shows.
 
-By hand: libraries that read workbooks leave formats to their callers. The sheets are written again, what Excel shows in
-these cells as their text.
+By hand: libraries that read workbooks leave formats to their callers, or take times, signs, zeros in front and halves
+for others. The sheets are written again, what Excel shows in these cells as their text.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import ROUND_HALF_UP, Decimal
+from functools import cache
 from operator import eq, ge, gt, le, lt, ne
 
 from ondevice.documents.formats.archive import Archive, attribute, tag
@@ -31,10 +32,9 @@ _UNKNOWN = re.compile(r"<((?:\w+:)?)v(?:></\1v|\s*/)>")  # the value of a formul
 _DAY = 86_400  # seconds
 
 
-def as_shown(archive: Archive) -> Callable[[str, bytes], bytes]:
-    """Makes parts of the workbook, given by name and bytes, hold the numbers in such formats as text."""
+def as_shown(archive: Archive) -> Callable[[bytes], bytes]:
+    """Makes sheets of the workbook hold the numbers in such formats as text."""
     codes = {str(at): code for at, code in enumerate(_codes(archive)) if is_time(code) or is_number(code)}
-    odd = {at for at, code in codes.items() if is_time(code) or _is_odd(code)}
 
     def as_text(cell: re.Match[str]) -> str:
         prefix, said, inside = cell.groups()
@@ -45,18 +45,17 @@ def as_shown(archive: Archive) -> Callable[[str, bytes], bytes]:
             return _UNKNOWN.sub("", cell[0])  # the library shows the formula then
         # Excel shows no more than 15 digits, and rounds these.
         number = f"{float(value[1]):.15g}" if "." in value[1] else value[1]
-        if not style or style[1] not in codes or (style[1] not in odd and not ("." in number and number[-1] == "5")):
+        if not style or style[1] not in codes:
             return cell[0].replace(value[0], value[0].replace(value[1], number))
         text = shown(codes[style[1]], number).replace("&", "&amp;").replace("<", "&lt;")
         return f'<{prefix}c {said.replace(style[0], "")} t="str"><{prefix}v>{text}</{prefix}v></{prefix}c>'
 
-    def changed(name: str, part: bytes) -> bytes:
-        if name.startswith("xl/worksheets/"):
-            with suppress(UnicodeDecodeError):  # in another encoding, which no program writes
-                part = _CELL.sub(as_text, part.decode("utf-8-sig")).encode()
-        return part
+    def as_texts(sheet: bytes) -> bytes:
+        with suppress(UnicodeDecodeError):  # in another encoding, which no program writes
+            sheet = _CELL.sub(as_text, sheet.decode("utf-8-sig")).encode()
+        return sheet
 
-    return changed
+    return as_texts
 
 
 def shown(code: str, written: str) -> str:
@@ -80,6 +79,7 @@ def _codes(archive: Archive) -> list[str]:
     return [(_BUILT_IN | own).get(attribute(style, "numFmtId"), "") for style in styles]
 
 
+@cache
 def _bare(code: str) -> str:
     """The first section, without what is no place of a digit or part of a time."""
     sections = _SECTION.findall(code)
@@ -87,6 +87,7 @@ def _bare(code: str) -> str:
     return "".join(part[3] for part in parts if part[3] and not part[0].startswith("\\")).lower()
 
 
+@cache
 def is_time(code: str) -> bool:
     """True for a time without a date."""
     letters = set(_bare(code).replace("general", ""))
@@ -107,42 +108,44 @@ def is_number(code: str) -> bool:
     return has_digits and not letters & set("ydehms@")
 
 
-def _is_odd(code: str) -> bool:
-    bare = _bare(code)
-    whole, _, part = bare.partition(".")
-    is_parted = any(len(_places(section)) > 1 for section in _SECTION.findall(code))
-    return is_parted or "general" in bare or "/" in bare or whole.count("0") > 1 or bool(set(part) & set("#?"))
+_sections = cache(_SECTION.findall)
 
 
-def _places(section: str) -> list[str]:
-    """The places of digits, which other signs part."""
-    places = (part[3] or "" for part in _PART.finditer(section))
-    return [place for place in places if set(place) <= set("0#?.,") and set(place) & set("0#?")]
+@cache
+def _parts(section: str) -> list[tuple[str, bool, str]]:
+    """Parts of a section: the text of each, True where it is a place of digits, and how it is written."""
+    parts = []
+    for part in _PART.finditer(section):
+        place = part[3] or ""
+        is_place = set(place) <= set("0#?.,") and place.strip(".,") != ""
+        parts.append((place.removeprefix("\\") or part[1] or part[2] or "", is_place, part[0]))
+    return parts
 
 
 def _number(code: str, value: Decimal) -> str:
-    sections = _SECTION.findall(code)
+    sections = _sections(code)
     told = [_CONDITION.search(section) for section in sections]
     if any(told):
         fits = (not found or _HOLDS.get(found[1], eq)(value, Decimal(found[2])) for found in told)
         at = next((at for at, fit in enumerate(fits) if fit), -1)
     else:
         at = 1 if value < 0 and len(sections) > 1 else 2 if value == 0 and len(sections) > 2 else 0
-    sign = "-" if value < 0 and (at == 0 or any(told)) else ""
-    parts = [(part[3] or "", part[1] or part[2] or "", part[0]) for part in _PART.finditer(sections[at])]
-    places = _places(sections[at])
-    digits = _digits("".join(places), abs(value) * 100 ** sum(part[2] == "%" for part in parts))
+    parts = _parts(sections[at])
+    is_red = "[red]" in sections[at].lower() and not any(set(said) & set("-(") for said, _, _ in parts)
+    sign = "-" if value < 0 and (at == 0 or any(told) or is_red) else ""  # where the colour alone tells it, too
+    places = [said for said, is_place, _ in parts if is_place]
+    digits = _digits("".join(places), abs(value) * 100 ** sum(written == "%" for _, _, written in parts))
     text = ""
-    for place, literal, written in reversed(parts):
+    for said, is_place, written in reversed(parts):
         if written.lower() == "general":
             text = f"{abs(value).normalize():f}" + text
-        elif place in places:
+        elif is_place:
             places.pop()
             behind = digits.partition(".")[2]
-            length = len(place.partition(".")[0]) + len(behind and "." + behind) if places else len(digits)
+            length = len(said.partition(".")[0]) + len(behind and "." + behind) if places else len(digits)
             text, digits = digits[max(len(digits) - length, 0) :] + text, digits[: max(len(digits) - length, 0)]
         else:
-            text = (place.removeprefix("\\") or literal) + text
+            text = said + text
     return sign + text.strip()
 
 
@@ -153,6 +156,8 @@ def _digits(places: str, value: Decimal) -> str:
     left, _, right = f"{value.quantize(Decimal(1).scaleb(-len(part)), ROUND_HALF_UP):f}".partition(".")
     least = len(part.rstrip("#?"))
     right = right[:least] + right[least:].rstrip("0")
+    if not int(left) and not right and "0" not in whole:
+        return ""
     left = f"{int(left):,}" if "," in whole.rstrip(",") else left.zfill(whole.count("0"))
     return f"{left}.{right}" if right else left
 

@@ -1,4 +1,4 @@
-"""The one way in which worker and parent talk: JSON objects, each after its length in 4 bytes.
+"""The one way in which worker and parent talk: JSON objects, each on a line.
 
 JSON and never pickle: what a parser that has been taken over sends can then only be data.
 """
@@ -6,11 +6,9 @@ JSON and never pickle: what a parser that has been taken over sends can then onl
 from __future__ import annotations
 
 import json
-import struct
 from typing import Any, BinaryIO
 
-_LENGTH = struct.Struct(">I")
-MAX_FRAME_BYTES = 64 * 1024 * 1024
+MAX_LINE_BYTES = 64 * 1024 * 1024
 
 
 class WireError(Exception):
@@ -19,28 +17,20 @@ class WireError(Exception):
 
 def write_message(stream: BinaryIO, message: dict[str, Any], *, is_ascii: bool = False) -> None:
     """Send a message; in ASCII, which is longer, it may hold what is no Unicode: names of files are any bytes."""
-    data = json.dumps(message, ensure_ascii=is_ascii, separators=(",", ":")).encode("utf-8")
-    if len(data) > MAX_FRAME_BYTES:
+    data = json.dumps(message, ensure_ascii=is_ascii, separators=(",", ":")).encode("utf-8") + b"\n"
+    if len(data) > MAX_LINE_BYTES:
         raise WireError(f"a message of {len(data)} bytes is too long")
-    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.write(data)
     stream.flush()
 
 
 def read_message(stream: BinaryIO) -> dict[str, Any] | None:
     """The next message, None at the end."""
-    head = stream.read(_LENGTH.size)
-    if not head:
+    line = stream.readline(MAX_LINE_BYTES)
+    if not line:
         return None
-    if len(head) < _LENGTH.size:
-        raise WireError("cut off inside a length")
-    (length,) = _LENGTH.unpack(head)
-    if length > MAX_FRAME_BYTES:
-        raise WireError(f"a message of {length} bytes is announced")
-    data = stream.read(length)
-    if len(data) < length:
-        raise WireError("cut off inside a message")
     try:
-        message = json.loads(data)
+        message = json.loads(line) if line.endswith(b"\n") else None  # cut off, or too long
     except (ValueError, RecursionError) as error:
         raise WireError("not JSON") from error
     if not isinstance(message, dict):

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict, replace
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from ondevice.documents.formats import picture
 from ondevice.documents.formats.opening import open_document
@@ -70,8 +70,8 @@ def _as_user_error(error: Exception, request: Request) -> DocumentError:
 
 
 def _send_document(out: BinaryIO, reader: Reader) -> None:
-    opened: dict[str, Any] = {"kind": reader.kind, "unit": reader.unit, "num_pages": reader.num_pages}
-    write_message(out, {"type": "opened", **opened})
+    opened = {"type": "opened", "kind": reader.kind, "unit": reader.unit, "num_pages": reader.num_pages}
+    write_message(out, opened)
     gc.freeze()  # modules and the open document stay: looking at them again and again took most of a small page's time
     for count, page in enumerate(reader.pages, 1):
         write_message(out, {"type": "page", **asdict(page)})
