@@ -17,7 +17,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from ondevice.api.failures import error_json, error_text
+from ondevice.api.failures import error_json
+from ondevice.config import key_name
+from ondevice.errors import OndeviceError
 from ondevice.events import AnswerFinished, HeadCounts
 from ondevice.serving.job_events import Failed, JobEvent, QuestionFailed, ScanFinished, Working
 
@@ -31,7 +33,8 @@ def event_json(event: JobEvent) -> dict[str, Any]:
         case Failed():  # the status of the response has long been sent
             return {"event": "error", "error": error_json(event.error, event.text)}
         case QuestionFailed():
-            told: dict[str, Any] = {"text": error_text(event.error, event.text)}
+            error = event.error
+            told: dict[str, Any] = {"text": error.text(key_name) if isinstance(error, OndeviceError) else event.text}
         case ScanFinished():
             told = event.report
         case AnswerFinished():
