@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import numpy as np
@@ -40,7 +40,11 @@ def event_json(event: JobEvent) -> dict[str, Any]:
         case AnswerFinished():
             told = event.to_json() | {"ledger": event.ledger.to_dict()}
         case _:
-            told = _fields(event)
+            told = {
+                name: value
+                for name, value in asdict(event).items()
+                if not isinstance(getattr(event, name), np.ndarray | HeadCounts)
+            }
     return {"event": event_name(type(event))} | told
 
 
@@ -49,23 +53,11 @@ def event_name(kind: type) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    found = {field.name: getattr(value, field.name) for field in fields(value)}
-    return {name: _plain(item) for name, item in found.items() if not isinstance(item, np.ndarray | HeadCounts)}
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return _fields(value)
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _line(event: JobEvent) -> bytes:
     if isinstance(event, Working):
         return b""
-    return json.dumps(event_json(event)).encode() + b"\n"  # ASCII: many clients end a line at U+2028, too
+    text = json.dumps(event_json(event), default=np.generic.item)  # ASCII: many clients end a line at U+2028, too
+    return text.encode() + b"\n"
 
 
 def stream(
