@@ -26,7 +26,7 @@ from ondevice.ui.documents_list import TOGETHER
 from ondevice.ui.form import Form
 from ondevice.ui.progress import progress
 from ondevice.ui.render import Patch
-from ondevice.ui.running import Runner
+from ondevice.ui.running import EXPIRED, Runner
 from ondevice.ui.scan_render import scan_panel, to_csv
 
 SAMPLE = "lighthouse.md"
@@ -92,7 +92,7 @@ class Actions:
             yield from self._open_new(visitor, [partial(self._uploads.receive, content, SAMPLE)])
 
     def _open_new(self, visitor: Visitor, given: Sequence[Callable[[], Upload]]) -> Iterator[Patch]:
-        problems = self._runner.expiry(visitor)
+        problems = [EXPIRED] if visitor.current.problem == EXPIRED else []  # the page has lost all that it had
         queued: list[tuple[Workspace, Upload]] = []
         try:
             for take in given:
