@@ -29,7 +29,7 @@ from ondevice.serving.forecast import ReadingSpeeds, ends_soon
 from ondevice.serving.job_events import JobEvent, Waiting
 from ondevice.serving.keeping import Keeping
 from ondevice.serving.loading import TELL_SECONDS, Loading
-from ondevice.serving.opening import open_upload, take_in
+from ondevice.serving.opening import extracted, take_in
 from ondevice.serving.page_file import PageFile
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.record import record_of, restore_workspace
@@ -83,8 +83,10 @@ class Jobs:
             is_kept = is_open = False
             workspace.locked = None  # where it was this file, it is to be kept on
             try:
-                encode, until = (lambda text: self.engine.loaded.tokenizer.encode(text)), self._until_tokens(workspace)
-                is_open = yield from open_upload(workspace, upload, password, encode, until=until)
+                document = yield from extracted(workspace, upload, password or None)
+                if document is not None and (yield from self._until_tokens(workspace)):
+                    take_in(workspace, document, self.engine.loaded.tokenizer.encode)
+                    is_open = True
             except (PasswordRequired, WrongPassword):
                 is_kept = keeps_file
                 raise
