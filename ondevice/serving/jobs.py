@@ -115,7 +115,6 @@ class Jobs:
                 raise PotError("There is no document to read", fix="Open one first.")
             session = self._begin(workspace, config)
             workspace.read_with = config
-            workspace.address = content_address(self.engine.loaded, tokens.document, config)
             self._estimate(workspace, config)
             try:
                 self.keeping.begin(workspace)
@@ -147,9 +146,10 @@ class Jobs:
         """Keep the document in the library, with its pot and the conversations."""
 
         def steps() -> Job:
-            session = session_of(workspace)
-            replaces, address = workspace.entry_id, workspace.address
-            entry = self.library.save(session, record_of(workspace), replaces=replaces, address=address)
+            session, document, config, address = session_of(workspace), workspace.document, workspace.read_with, ""
+            if document is not None and config is not None:
+                address = content_address(self.engine.loaded, document, config)
+            entry = self.library.save(session, record_of(workspace), replaces=workspace.entry_id, address=address)
             workspace.entry_id = entry.id
             self.keeping.note(workspace)
             yield job_events.Saved(entry)
