@@ -277,7 +277,7 @@ class Jobs:
                 for conversation in list(workspace.conversations):
                     asked = [one for one in workspace.asked.early if workspace.conversation_of(one) is conversation]
                     yield from self._answer_again(workspace, session, asked, conversation.exchanges)
-            while not workspace.stop.is_set() and not workspace.asked.close_if_empty():
+            while workspace.asked.waiting is not None and not workspace.stop.is_set():
                 yield from self._answer_asked(workspace, session, is_read=True)
         finally:
             workspace.asked.close()
