@@ -36,8 +36,10 @@ def restore_workspace(workspace: Workspace, session: Session, record: dict[str, 
     workspace.accept(tokens)
     workspace.page_file, workspace.scan, workspace.session = file, scan, session
     restore_conversations(workspace, record)
-    with suppress(SchemaError):
-        workspace.fill.extend(parse(tuple[tuple[int, int], ...], record.get("fill")))
+    fill = record.get("fill")
+    for point in fill if isinstance(fill, list) else ():
+        with suppress(SchemaError):
+            workspace.fill.append(parse(tuple[int, int], point))
     telemetry = workspace.telemetry
     telemetry.num_read, telemetry.num_total = session.context.num_read, tokens.num_tokens
     telemetry.num_skipped, telemetry.num_cycles = session.context.num_skipped, session.context.num_cycles
