@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ondevice.config import EngineConfig
 from ondevice.decode.denial import NOT_YET
-from ondevice.errors import PasswordRequired, PotError, WrongPassword
+from ondevice.errors import ModelError, PasswordRequired, PotError, WrongPassword
 from ondevice.events import AnswerFinished, Event
 from ondevice.library.library import Entry, Library
 from ondevice.machine.memory import free_memory_bytes
@@ -28,7 +28,7 @@ from ondevice.serving.failure import problem_text
 from ondevice.serving.forecast import ReadingSpeeds, ends_soon
 from ondevice.serving.job_events import JobEvent, Waiting
 from ondevice.serving.keeping import Keeping
-from ondevice.serving.loading import TELL_SECONDS, Loading
+from ondevice.serving.loading import Loading
 from ondevice.serving.opening import extracted, take_in
 from ondevice.serving.page_file import PageFile
 from ondevice.serving.question_queue import Asked
@@ -43,6 +43,7 @@ from ondevice.session.engine import Engine, Session
 from ondevice.session.lane import Ticket
 from ondevice.session.sizing import sized
 
+_TELL_SECONDS = 1.0  # between two events of one job that waits
 _TURN_SECONDS = 60.0  # that an answer may take while others wait
 
 Job = Generator[JobEvent, None, None]
@@ -223,14 +224,25 @@ class Jobs:
         workspace.forecast = self.speeds.seconds(self.engine.loaded, config, workspace.num_tokens)
 
     def _until_model(self, workspace: Workspace) -> Generator[Waiting, None, bool]:
-        """Wait for the model, if it is still to come; returns False where the job was stopped before."""
-        if self.loading is None:
+        """Wait for the model, if it is still to come; returns False where the job was stopped before.
+
+        Raises:
+            ModelError: none has come.
+        """
+        if (loading := self.loading) is None:
             return True
-        workspace.waits_for_model = not self.loading.is_done.is_set()
+        workspace.waits_for_model = not loading.is_done.is_set()
         try:
-            return (yield from self.loading.wait(workspace.stop))
+            while not loading.is_done.is_set():
+                yield Waiting(1)
+                loading.is_done.wait(_TELL_SECONDS)
+                if workspace.stop.is_set():
+                    return False
         finally:
             workspace.waits_for_model = False
+        if problem := loading.line:
+            raise ModelError(problem.rstrip("."))
+        return True
 
     def _until_tokens(self, workspace: Workspace) -> Generator[Waiting, None, bool]:
         """Wait for the model whose tokens a document has: also while another one takes the place of the first."""
@@ -368,7 +380,7 @@ def _wait_for_turn(ticket: Ticket, stop: threading.Event) -> Generator[Waiting, 
         if stop.is_set():
             return False
         yield Waiting(ticket.num_ahead)
-        seconds = TELL_SECONDS
+        seconds = _TELL_SECONDS
     return True
 
 
