@@ -211,7 +211,7 @@ class Jobs:
         require_room(plan, num_tokens, others, self.free_memory, going=workspace)
         workspace.drop_pot()
         free_device_memory()
-        workspace.session = session = self.engine.session(plan)
+        workspace.session = session = Session(plan)
         return session
 
     def _require_room(self, workspace: Workspace | None, pot_bytes: int, tier_bytes: int) -> None:
