@@ -13,9 +13,7 @@ from typing import TypeVar
 
 from ondevice.api.failures import ApiError
 from ondevice.errors import OndeviceError, PotError
-from ondevice.events import AnswerFinished
-from ondevice.library.library import Entry
-from ondevice.serving.job_events import Failed, Opened, Saved
+from ondevice.serving.job_events import Failed, Opened
 from ondevice.serving.jobs import Job, Jobs
 from ondevice.serving.together import Member, lay_together
 from ondevice.serving.visitor import Visitor
@@ -68,7 +66,7 @@ class Documents:
         for workspace in map(self.required, dict.fromkeys(documents)):
             if workspace.is_away:  # it was open before a restart
                 claim(workspace)
-                self.restore_workspace(workspace)
+                end_of(self._jobs.restore_workspace(workspace), Opened)
             members.append(workspace)
         members += map(self._jobs.library.find, dict.fromkeys(entries))
         visitor = self._visitor() or self._create()
@@ -113,28 +111,12 @@ class Documents:
         if is_gone:
             raise ApiError(499, "stopped", "Opening was stopped")
 
-    def restore_workspace(self, workspace: Workspace) -> None:
-        """Go on with a document that was kept on disk, in a claimed workspace.
-
-        Raises:
-            PotError, PotMismatch: as `Keeping.find` and `Keeping.open`; or it was stopped before its turn.
-        """
-        end_of(self._jobs.restore_workspace(workspace), Opened)
-
     def scan(self, workspace: Workspace, question: str) -> Job:
         """Scan a claimed document; its last event tells the program all that was found, and nothing is held of it."""
         try:
             yield from self._jobs.scan(workspace, question)
         finally:
             workspace.scan = None
-
-    def save(self, workspace: Workspace) -> Entry:
-        """Keep the document of a claimed workspace in the library.
-
-        Raises:
-            PotError, LibraryError: as `Library.save`; or it was stopped before its turn.
-        """
-        return end_of(self._jobs.save(workspace), Saved).entry
 
     def _visitor(self) -> Visitor | None:
         """The visitor, with what is kept of its documents; None: it has none."""
@@ -161,11 +143,6 @@ def claim(workspace: Workspace) -> None:
     """Claim a document; raises ApiError where something runs on it."""
     if not workspace.claim():
         raise ApiError(409, "busy", "The document is busy", "Wait for what is running, or stop it.")
-
-
-def answer_of(job: Job) -> AnswerFinished:
-    """Go through a job that answers a question; raises PotError where it was not answered to its end."""
-    return end_of(job, AnswerFinished, "The question was not answered to the end", "Ask again.")
 
 
 def end_of(

@@ -52,8 +52,3 @@ def error_json(error: Exception, text: str) -> dict[str, str]:
     if isinstance(error, OndeviceError):
         return error.to_dict(key_name)
     return {"code": "internal", "what": text, "where": "", "fix": ""}
-
-
-def error_text(error: Exception, text: str) -> str:
-    """An error in a sentence; `text` is what one of our own is called."""
-    return error.text(key_name) if isinstance(error, OndeviceError) else text

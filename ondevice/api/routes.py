@@ -19,14 +19,15 @@ from starlette.routing import Route
 
 from ondevice.api.bodies import json_body, limited
 from ondevice.api.chat import Completion, asked_of, model_of, openai_error
-from ondevice.api.documents import Documents, answer_of, claim
+from ondevice.api.documents import Documents, claim, end_of
 from ondevice.api.failures import ApiError, ErrorAs, error_json, failed_response
 from ondevice.api.parts import headings
 from ondevice.api.stream import stream, unless_gone
 from ondevice.config import ANSWERING, READING, by_key, with_choices, with_values
 from ondevice.errors import ConfigError, NotInLibrary, OndeviceError, PotError
-from ondevice.events import MAX_NOTES
+from ondevice.events import MAX_NOTES, AnswerFinished
 from ondevice.library.library import Entry, clean_title
+from ondevice.serving.job_events import Opened, Saved
 from ondevice.serving.jobs import Job, Jobs, session_of
 from ondevice.serving.login import Login
 from ondevice.serving.question_queue import Asked
@@ -243,7 +244,8 @@ class Api:
         job = self._jobs.ask(workspace, asked)
         if body.get("stream"):
             return stream(job, workspace.request_stop, completion.events, "text/event-stream")
-        finished = await unless_gone(request, lambda: answer_of(job), workspace.request_stop)
+        what, fix = "The question was not answered to the end", "Ask again."
+        finished = await unless_gone(request, lambda: end_of(job, AnswerFinished, what, fix), workspace.request_stop)
         return JSONResponse(completion.whole(finished))
 
     async def _model(self, request: Request, model: Any) -> Workspace:
@@ -264,8 +266,9 @@ class Api:
 
     async def _save(self, request: Request) -> Response:
         workspace = await self._claimed(request)
-        entry = await unless_gone(request, lambda: self._opened.save(workspace), workspace.request_stop)
-        return JSONResponse(self._entry(entry), 201)
+        job = self._jobs.save(workspace)
+        saved = await unless_gone(request, lambda: end_of(job, Saved), workspace.request_stop)
+        return JSONResponse(self._entry(saved.entry), 201)
 
     async def _library(self, request: Request) -> Response:
         entries = await run_in_threadpool(self._jobs.library.entries)
@@ -304,7 +307,8 @@ class Api:
     async def _taken_up(self, request: Request, workspace: Workspace) -> Workspace:
         if workspace.is_away:
             claim(workspace)
-            await unless_gone(request, lambda: self._opened.restore_workspace(workspace), workspace.request_stop)
+            job = self._jobs.restore_workspace(workspace)
+            await unless_gone(request, lambda: end_of(job, Opened), workspace.request_stop)
         return workspace
 
     async def _claimed(self, request: Request) -> Workspace:

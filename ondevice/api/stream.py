@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +17,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from ondevice.api.failures import error_json, error_text
+from ondevice.api.failures import error_json
+from ondevice.config import key_name
+from ondevice.errors import OndeviceError
 from ondevice.events import AnswerFinished, HeadCounts
 from ondevice.serving.job_events import Failed, JobEvent, QuestionFailed, ScanFinished, Working
 
@@ -31,13 +33,18 @@ def event_json(event: JobEvent) -> dict[str, Any]:
         case Failed():  # the status of the response has long been sent
             return {"event": "error", "error": error_json(event.error, event.text)}
         case QuestionFailed():
-            told: dict[str, Any] = {"text": error_text(event.error, event.text)}
+            error = event.error
+            told: dict[str, Any] = {"text": error.text(key_name) if isinstance(error, OndeviceError) else event.text}
         case ScanFinished():
             told = event.report
         case AnswerFinished():
             told = event.to_json() | {"ledger": event.ledger.to_dict()}
         case _:
-            told = _fields(event)
+            told = {
+                name: value
+                for name, value in asdict(event).items()
+                if not isinstance(getattr(event, name), np.ndarray | HeadCounts)
+            }
     return {"event": event_name(type(event))} | told
 
 
@@ -46,23 +53,11 @@ def event_name(kind: type) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    found = {field.name: getattr(value, field.name) for field in fields(value)}
-    return {name: _plain(item) for name, item in found.items() if not isinstance(item, np.ndarray | HeadCounts)}
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return _fields(value)
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _line(event: JobEvent) -> bytes:
     if isinstance(event, Working):
         return b""
-    return json.dumps(event_json(event)).encode() + b"\n"  # ASCII: many clients end a line at U+2028, too
+    text = json.dumps(event_json(event), default=np.generic.item)  # ASCII: many clients end a line at U+2028, too
+    return text.encode() + b"\n"
 
 
 def stream(

@@ -19,7 +19,7 @@ from ondevice.cli.keeping import Keeper
 from ondevice.cli.opening import STREAM, PasswordStdin, open_document
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay, load_engine
-from ondevice.cli.reuse import ReadAgain
+from ondevice.cli.reuse import ReadAgain, from_library
 from ondevice.cli.terminal import EXIT_ERROR, Interrupted, err, errors_shown, print_json, say, show_error
 from ondevice.config import option_name
 from ondevice.errors import ConfigError, OndeviceError
@@ -144,7 +144,6 @@ def _open_session(
     """A session that is to read the document, from where an earlier one was broken off; or the library's own, of the
     `same` settings, and that it has read it."""
     from ondevice.cli.conversation import open_session
-    from ondevice.cli.reuse import from_library
     from ondevice.session.saving import most_saved_bytes, require_place
 
     session = keeper.open() or engine.session()

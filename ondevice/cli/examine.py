@@ -24,7 +24,7 @@ from ondevice.model.loading.placement import choose_device, recommendations_for
 from ondevice.model.loading.recommend import Recommendation
 from ondevice.model.loading.stored import is_given, place, stored
 from ondevice.planning.machines import this_machine
-from ondevice.serving.address import require_port
+from ondevice.serving.address import free_port
 
 State = Literal["good", "missing", "advice", "failure"]
 _BUILT_FOR = re.compile(r"(sm|compute)_(\d+)(\d)")
@@ -118,7 +118,7 @@ def _offline() -> Finding:
 def _port(port: int) -> Finding:
     """Check that the app could listen where it does by default."""
     try:
-        require_port("127.0.0.1", port)
+        free_port("127.0.0.1", port)
     except ConfigError:
         text = f"another program listens at port {port}, perhaps the app"
         return Finding("port", "advice", text, "ondevice app --port 0")

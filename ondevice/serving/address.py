@@ -40,7 +40,8 @@ def check_address(host: str, *, listen: bool, auth: Auth | None) -> None:
         raise ConfigError(what, fix=f"Give one of at least {_SHORTEST_PASSWORD} characters with --auth.")
 
 
-def require_port(host: str, port: int) -> None:
+def free_port(host: str, port: int = 0) -> int:
+    """The port itself, or a free one in place of 0; raises ConfigError where it cannot be used."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -48,11 +49,6 @@ def require_port(host: str, port: int) -> None:
         except OSError as error:
             what = f"--port {port} cannot be used on {host}: {error.strerror}"
             raise ConfigError(what, fix="Choose another with --port.") from None
-
-
-def free_port(host: str) -> int:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 

@@ -1,11 +1,8 @@
-"""A conversation as a file to keep, with its sources and all that it depends on; tables for a spreadsheet."""
+"""A conversation as a file to keep, with its sources and all that it depends on."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,8 +10,6 @@ from ondevice.config import FIELDS, value_of
 from ondevice.serving.exchanges import markdown_of, one_line
 from ondevice.serving.workspace import Workspace
 from ondevice.session.session import Session
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
 
 
 def as_markdown(workspace: Workspace) -> str:
@@ -75,12 +70,3 @@ def _about(workspace: Workspace) -> dict[str, Any]:
         "seed": context.config.seed,
         "settings": context.config.to_dict(),
     }
-
-
-def as_csv(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table as CSV. No cell is taken for a formula: what it says may be somebody else's."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow(head)
-    writer.writerows([f"'{cell}" if cell.startswith(_FORMULA) else cell for cell in row] for row in rows)
-    return text.getvalue()

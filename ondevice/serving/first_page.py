@@ -11,7 +11,7 @@ import threading
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 
-from ondevice.serving.address import free_port, require_port
+from ondevice.serving.address import free_port
 
 _SECONDS = 2  # that a program may wait before it asks again
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ondevice</title>
@@ -65,8 +65,7 @@ class FirstPage(ThreadingTCPServer):
     def __init__(self, host: str, port: int) -> None:
         host = host.strip("[]")
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.port = port or free_port(host)
-        require_port(host, self.port)
+        self.port = free_port(host, port)
         super().__init__((host, self.port), _Handler)
         threading.Thread(target=self.serve_forever, args=(0.02,), name="first page", daemon=True).start()
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ondevice.config import EngineConfig
 from ondevice.decode.denial import NOT_YET
-from ondevice.errors import PasswordRequired, PotError, WrongPassword
+from ondevice.errors import ModelError, PasswordRequired, PotError, WrongPassword
 from ondevice.events import AnswerFinished, Event
 from ondevice.library.library import Entry, Library
 from ondevice.machine.memory import free_memory_bytes
@@ -28,8 +28,8 @@ from ondevice.serving.failure import problem_text
 from ondevice.serving.forecast import ReadingSpeeds, ends_soon
 from ondevice.serving.job_events import JobEvent, Waiting
 from ondevice.serving.keeping import Keeping
-from ondevice.serving.loading import TELL_SECONDS, Loading
-from ondevice.serving.opening import open_upload, take_in
+from ondevice.serving.loading import Loading
+from ondevice.serving.opening import extracted, take_in
 from ondevice.serving.page_file import PageFile
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.record import record_of, restore_workspace
@@ -43,6 +43,7 @@ from ondevice.session.engine import Engine, Session
 from ondevice.session.lane import Ticket
 from ondevice.session.sizing import sized
 
+_TELL_SECONDS = 1.0  # between two events of one job that waits
 _TURN_SECONDS = 60.0  # that an answer may take while others wait
 
 Job = Generator[JobEvent, None, None]
@@ -83,8 +84,10 @@ class Jobs:
             is_kept = is_open = False
             workspace.locked = None  # where it was this file, it is to be kept on
             try:
-                encode, until = (lambda text: self.engine.loaded.tokenizer.encode(text)), self._until_tokens(workspace)
-                is_open = yield from open_upload(workspace, upload, password, encode, until=until)
+                document = yield from extracted(workspace, upload, password or None)
+                if document is not None and (yield from self._until_tokens(workspace)):
+                    take_in(workspace, document, self.engine.loaded.tokenizer.encode)
+                    is_open = True
             except (PasswordRequired, WrongPassword):
                 is_kept = keeps_file
                 raise
@@ -113,7 +116,6 @@ class Jobs:
                 raise PotError("There is no document to read", fix="Open one first.")
             session = self._begin(workspace, config)
             workspace.read_with = config
-            workspace.address = content_address(self.engine.loaded, tokens.document, config)
             self._estimate(workspace, config)
             try:
                 self.keeping.begin(workspace)
@@ -145,9 +147,10 @@ class Jobs:
         """Keep the document in the library, with its pot and the conversations."""
 
         def steps() -> Job:
-            session = session_of(workspace)
-            replaces, address = workspace.entry_id, workspace.address
-            entry = self.library.save(session, record_of(workspace), replaces=replaces, address=address)
+            session, document, config, address = session_of(workspace), workspace.document, workspace.read_with, ""
+            if document is not None and config is not None:
+                address = content_address(self.engine.loaded, document, config)
+            entry = self.library.save(session, record_of(workspace), replaces=workspace.entry_id, address=address)
             workspace.entry_id = entry.id
             self.keeping.note(workspace)
             yield job_events.Saved(entry)
@@ -208,7 +211,7 @@ class Jobs:
         require_room(plan, num_tokens, others, self.free_memory, going=workspace)
         workspace.drop_pot()
         free_device_memory()
-        workspace.session = session = self.engine.session(plan)
+        workspace.session = session = Session(plan)
         return session
 
     def _require_room(self, workspace: Workspace | None, pot_bytes: int, tier_bytes: int) -> None:
@@ -221,14 +224,25 @@ class Jobs:
         workspace.forecast = self.speeds.seconds(self.engine.loaded, config, workspace.num_tokens)
 
     def _until_model(self, workspace: Workspace) -> Generator[Waiting, None, bool]:
-        """Wait for the model, if it is still to come; returns False where the job was stopped before."""
-        if self.loading is None:
+        """Wait for the model, if it is still to come; returns False where the job was stopped before.
+
+        Raises:
+            ModelError: none has come.
+        """
+        if (loading := self.loading) is None:
             return True
-        workspace.waits_for_model = not self.loading.is_done.is_set()
+        workspace.waits_for_model = not loading.is_done.is_set()
         try:
-            return (yield from self.loading.wait(workspace.stop))
+            while not loading.is_done.is_set():
+                yield Waiting(1)
+                loading.is_done.wait(_TELL_SECONDS)
+                if workspace.stop.is_set():
+                    return False
         finally:
             workspace.waits_for_model = False
+        if problem := loading.line:
+            raise ModelError(problem.rstrip("."))
+        return True
 
     def _until_tokens(self, workspace: Workspace) -> Generator[Waiting, None, bool]:
         """Wait for the model whose tokens a document has: also while another one takes the place of the first."""
@@ -275,7 +289,7 @@ class Jobs:
                 for conversation in list(workspace.conversations):
                     asked = [one for one in workspace.asked.early if workspace.conversation_of(one) is conversation]
                     yield from self._answer_again(workspace, session, asked, conversation.exchanges)
-            while not workspace.stop.is_set() and not workspace.asked.close_if_empty():
+            while workspace.asked.waiting is not None and not workspace.stop.is_set():
                 yield from self._answer_asked(workspace, session, is_read=True)
         finally:
             workspace.asked.close()
@@ -366,7 +380,7 @@ def _wait_for_turn(ticket: Ticket, stop: threading.Event) -> Generator[Waiting, 
         if stop.is_set():
             return False
         yield Waiting(ticket.num_ahead)
-        seconds = TELL_SECONDS
+        seconds = _TELL_SECONDS
     return True
 
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 
 from ondevice import words
-from ondevice.errors import ModelError
 from ondevice.model.loading.progress import Progress
 from ondevice.serving.failure import problem_text
-from ondevice.serving.job_events import Waiting
 from ondevice.session.engine import Engine
-
-TELL_SECONDS = 1.0  # between two events of one job that waits
 
 
 class Loading:
@@ -48,17 +44,6 @@ class Loading:
             seconds = words.duration(time.monotonic() - self._began)
             return f"{self.stage}, {seconds} so far. Drop documents and ask meanwhile: both wait for the model."
         return "" if self._engine.has_model else self._problem
-
-    def wait(self, stop: threading.Event) -> Generator[Waiting, None, bool]:
-        """Say that the model is waited for; returns False if `stop` is set first, raises ModelError if none comes."""
-        while not self.is_done.is_set():
-            yield Waiting(1)
-            self.is_done.wait(TELL_SECONDS)
-            if stop.is_set():
-                return False
-        if problem := self.line:
-            raise ModelError(problem.rstrip("."))
-        return True
 
     def _run(self) -> None:
         try:

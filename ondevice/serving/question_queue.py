@@ -66,8 +66,7 @@ class QuestionQueue:
 
     def open(self) -> None:
         """A reading begins, which takes questions out."""
-        with self._lock:
-            self.is_open, self.early = True, []
+        self.is_open, self.early = True, []
 
     def put(self, asked: Asked) -> bool:
         """Leave a question; False where another one waits, or the same one is being answered."""
@@ -85,12 +84,4 @@ class QuestionQueue:
 
     def close(self) -> None:
         """The reading has ended; a question that waits stays for whoever comes next."""
-        with self._lock:
-            self.is_open = False
-
-    def close_if_empty(self) -> bool:
-        """Close unless a question waits."""
-        with self._lock:
-            if self.waiting is None:
-                self.is_open = False
-            return not self.is_open
+        self.is_open = False

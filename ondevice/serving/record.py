@@ -5,8 +5,10 @@ It comes back from a file, so that everything is checked before it gets onto the
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
+from ondevice.schema import SchemaError, parse
 from ondevice.serving.conversations import Conversation
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Session
@@ -34,8 +36,10 @@ def restore_workspace(workspace: Workspace, session: Session, record: dict[str, 
     workspace.accept(tokens)
     workspace.page_file, workspace.scan, workspace.session = file, scan, session
     restore_conversations(workspace, record)
-    fill = [(int(read), int(slots)) for read, slots in _pairs(_list(record, "fill"))]
-    workspace.fill.extend(fill)
+    fill = record.get("fill")
+    for point in fill if isinstance(fill, list) else ():
+        with suppress(SchemaError):
+            workspace.fill.append(parse(tuple[int, int], point))
     telemetry = workspace.telemetry
     telemetry.num_read, telemetry.num_total = session.context.num_read, tokens.num_tokens
     telemetry.num_skipped, telemetry.num_cycles = session.context.num_skipped, session.context.num_cycles
@@ -52,24 +56,11 @@ def restore_workspace(workspace: Workspace, session: Session, record: dict[str, 
 
 def restore_conversations(workspace: Workspace, record: dict[str, Any]) -> None:
     """Take up conversations beside those of the workspace; an older file has the exchanges of a single one."""
-    saved = _list(record, "conversations") or [Conversation().to_dict() | {"exchanges": record.get("exchanges")}]
+    saved = record.get("conversations")
+    if not isinstance(saved, list) or not saved:
+        saved = [Conversation().to_dict() | {"exchanges": record.get("exchanges")}]
     known = {one.id for one in workspace.listed}
     found = [one for one in map(Conversation.of, saved) if one is not None and one.exchanges and one.id not in known]
     workspace.conversations += found
     if found and not (workspace.exchanges or workspace.asked.is_busy):  # else a question is on its way to its answer
         workspace.conversation = next((one for one in found if one.id == record.get("current")), found[0])
-
-
-def _list(record: dict[str, Any], name: str) -> list[Any]:
-    value = record.get(name)
-    return value if isinstance(value, list) else []
-
-
-def _pairs(values: list[Any]) -> list[tuple[float, float]]:
-    pairs = [tuple(value) for value in values if isinstance(value, list) and len(value) == 2]
-    return [(a, b) for a, b in pairs if _is_amount(a) and _is_amount(b)]
-
-
-def _is_amount(value: Any) -> bool:
-    """True if a number can be drawn, and be sent to a browser."""
-    return isinstance(value, int | float) and 0 <= value < 1e15

@@ -31,10 +31,9 @@ def _text(jobs: Jobs, one: Member) -> DocumentTokens:
 
 def lay_together(jobs: Jobs, workspace: Workspace, members: Sequence[Member]) -> None:
     """Fill a collection's workspace with some texts, in this order; raises OndeviceError where one cannot be had."""
-    workspace.member_ids = tuple(member.id for member in members)
     session = collect(jobs.engine, [_text(jobs, member) for member in members])
     workspace.accept(session.context.tokens)
-    workspace.session = session
+    workspace.session, workspace.member_ids = session, tuple(member.id for member in members)
 
 
 def members(jobs: Jobs, visitor: Visitor) -> list[Member]:
@@ -76,7 +75,7 @@ def gather(jobs: Jobs, visitor: Visitor, chosen: Sequence[str] | None = None) ->
     if not workspace.claim():
         raise PotError("They are being asked", fix="Wait for the answer, or stop it.")
     try:
-        _lay(jobs, visitor, workspace, [there[one] for one in ids])
+        _lay(jobs, workspace, [there[one] for one in ids], visitor.together)
     finally:
         workspace.release()
     if workspace.listed:
@@ -84,12 +83,10 @@ def gather(jobs: Jobs, visitor: Visitor, chosen: Sequence[str] | None = None) ->
     return workspace
 
 
-def _lay(jobs: Jobs, visitor: Visitor, workspace: Workspace, chosen: Sequence[Member]) -> None:
-    """Lay these together in a workspace that was claimed; where others were before, sources of answers go."""
-    last = visitor.together
+def _lay(jobs: Jobs, workspace: Workspace, chosen: Sequence[Member], before: list[str]) -> None:
+    """Lay these together in a workspace that was claimed; unless `before` only grew, sources of answers go."""
     lay_together(jobs, workspace, chosen)
-    visitor.together = [one.id for one in chosen]
-    if visitor.together[: len(last)] != last:  # their tokens are elsewhere now, or gone
+    if [one.id for one in chosen][: len(before)] != before:  # their tokens are elsewhere now, or gone
         for conversation in workspace.conversations:
             conversation.drop_sources()
         workspace.begin_conversation()
@@ -122,8 +119,8 @@ def take_up(jobs: Jobs, visitor: Visitor, workspace: Workspace) -> None:
         kept = jobs.keeping.find(workspace, jobs.engine.loaded)
         restore_conversations(workspace, kept.record)
         there = {one.id: one for one in members(jobs, visitor)}
-        visitor.together, visitor.seen_together = list(kept.members), {one.id for one in visitor.documents}
-        _lay(jobs, visitor, workspace, [there[one] for one in kept.members if one in there])
+        visitor.seen_together = {one.id for one in visitor.documents}
+        _lay(jobs, workspace, [there[one] for one in kept.members if one in there], list(kept.members))
         workspace.is_away = False
         workspace.retell()
     except OndeviceError:

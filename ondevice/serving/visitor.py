@@ -26,8 +26,7 @@ class Visitor:
         owner: of its workspaces, as what is kept of them on disk names it; "": nothing is.
         workspaces: one for each open document, in the order of opening; at least one, which may be empty.
         current: the one that is shown.
-        together: ids of the documents that are asked together, in the order of their texts; `seen_together` are those
-            that were there to be chosen.
+        seen_together: ids of the documents that were there to be chosen as those that are asked together.
         must_read: documents were opened since one action began to read all that are.
         reading_all: held by that action, so that not each of many takes a thread to wait in.
         last_used: for the registry, seconds.
@@ -37,7 +36,6 @@ class Visitor:
     owner: str = ""
     workspaces: list[Workspace] = field(default_factory=list)
     current: Workspace = field(init=False)
-    together: list[str] = field(default_factory=list)
     seen_together: set[str] = field(default_factory=set)
     must_read: bool = False
     reading_all: threading.Lock = field(default_factory=threading.Lock)
@@ -66,6 +64,11 @@ class Visitor:
     def collections(self) -> list[Workspace]:
         """The workspaces of several documents together."""
         return [workspace for workspace in self.workspaces if workspace.is_collection]
+
+    @property
+    def together(self) -> list[str]:
+        """Ids of the documents that are asked together, in the order of their texts."""
+        return list(self.collections[0].member_ids) if self.collections else []
 
     def new_collection(self, owner: str = "") -> Workspace:
         """A workspace for several documents, with what is kept of it; raises DocumentError where there are too many."""
@@ -115,8 +118,6 @@ class Visitor:
                 self.workspaces.remove(workspace)
                 if not self.workspaces or all(one.is_collection for one in self.workspaces):
                     self._add()
-                if workspace.is_collection:
-                    self.together = []
                 if self.current is workspace:
                     self.current = self.workspaces[min(place, len(self.workspaces) - 1)]
         workspace.halt()

@@ -63,7 +63,6 @@ class Workspace:
         conversation: the one that is shown.
         scan: the last scan of the document, or the one that runs; None where there was none.
         asked: the question that waits, with how to answer it.
-        address: of the content that was read, see `content_address`; "" where it is not known.
         entry_id: where in the library this pot has been saved; "" where it has not.
         forecast: seconds that reading all of it takes, by a measured speed; None before there is one.
         problem: why the last action failed, until something succeeds; "": nothing failed.
@@ -93,7 +92,6 @@ class Workspace:
     read_with: EngineConfig | None = None
     telemetry: Telemetry = field(default_factory=Telemetry)
     fill: list[tuple[int, int]] = field(default_factory=list)
-    address: str = ""
     entry_id: str = ""
     forecast: float | None = None
     conversations: list[Conversation] = field(default_factory=lambda: [Conversation()])
@@ -322,7 +320,7 @@ class Workspace:
     def drop_pot(self) -> None:
         """Free the pot."""
         self.session, self.telemetry, self.forecast = None, Telemetry(), None
-        self.entry_id, self.address, self.read_with, self.unkept = "", "", None, ""
+        self.entry_id, self.read_with, self.unkept = "", None, ""
         self.view = TokenView(self.view.tokens, self.view.document) if self.view is not None else None
         self.fill.clear()
 

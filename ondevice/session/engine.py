@@ -116,14 +116,14 @@ class Engine:
         _, fingerprint = self._speculators.get(config.spec.model, (None, ""))
         return checked(make_plan(self.loaded, self.decoder, config, speculator, fingerprint))
 
-    def session(self, config: EngineConfig | Plan | None = None) -> Session:
-        """A new session with an empty pot; `config`, or its plan, replaces the engine's settings, for the same model.
+    def session(self, config: EngineConfig | None = None) -> Session:
+        """A new session with an empty pot; `config` replaces the engine's settings, for the same model.
 
         Raises:
             ConfigError, PotError: the settings do not suit the model, or there is no room.
             ModelError: the speculator that it names cannot be loaded, or has another vocabulary.
         """
-        return Session(config if isinstance(config, Plan) else self.plan(config))
+        return Session(self.plan(config))
 
     def speculator(self, spec: SpecConfig, on_progress: Progress = silent) -> Decoder | None:
         """The small model that these settings ask for, loaded once; None where they ask for none.

@@ -26,7 +26,8 @@ from ondevice.ui.documents_list import TOGETHER
 from ondevice.ui.form import Form
 from ondevice.ui.progress import progress
 from ondevice.ui.render import Patch
-from ondevice.ui.running import Runner
+from ondevice.ui.running import EXPIRED, Runner
+from ondevice.ui.scan_render import scan_panel, to_csv
 
 SAMPLE = "lighthouse.md"
 
@@ -91,7 +92,7 @@ class Actions:
             yield from self._open_new(visitor, [partial(self._uploads.receive, content, SAMPLE)])
 
     def _open_new(self, visitor: Visitor, given: Sequence[Callable[[], Upload]]) -> Iterator[Patch]:
-        problems = self._runner.expiry(visitor)
+        problems = [EXPIRED] if visitor.current.problem == EXPIRED else []  # the page has lost all that it had
         queued: list[tuple[Workspace, Upload]] = []
         try:
             for take in given:
@@ -278,6 +279,35 @@ class Actions:
             return {}
         text = as_markdown(workspace) if kind == "md" else as_json(workspace)
         return render.download(f"{Path(workspace.name).stem}-answers", kind, text)
+
+    # -- a scan ----------------------------------------------------------------------------------
+
+    def scan(self, visitor_id: object, question: object, shown: object = None) -> Iterator[Patch]:
+        """Ask a question on every chunk of the document."""
+        visitor, workspace = self._runner.on_shown(visitor_id, shown, is_open=True)
+        yield from self._runner.run(visitor, workspace, self._jobs.scan(workspace, str(question or "")))
+
+    def stop_scan(self, visitor_id: object, shown: object = None) -> Patch:
+        """End the scan; what it found stays, and so does all else."""
+        visitor, workspace = self._runner.on_any(visitor_id, shown)
+        if workspace.scan is not None and workspace.scan.is_running:
+            workspace.halt()
+        return self._runner.page(visitor)
+
+    def close_scan(self, visitor_id: object, shown: object = None) -> Patch:
+        """Put away what a scan that has ended has found."""
+        _, workspace = self._runner.on_any(visitor_id, shown)
+        if workspace.scan is not None and not workspace.scan.is_running:
+            workspace.scan = None
+        return {"scan": scan_panel(workspace)}
+
+    def save_found(self, visitor_id: object, shown: object = None) -> Patch:
+        """The findings so far, as a file that the browser makes by itself."""
+        _, workspace = self._runner.on_any(visitor_id, shown)
+        if workspace.scan is None:
+            return {}
+        workspace.scan.is_saved = not workspace.scan.is_running
+        return render.download(f"{Path(workspace.name).stem}-findings", "csv", to_csv(workspace.scan))
 
 
 def _without_toast(patches: Generator[Patch, None, bool]) -> Generator[Patch, None, bool]:

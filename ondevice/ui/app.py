@@ -11,13 +11,11 @@ from ondevice.serving.jobs import Jobs
 from ondevice.serving.models import Models
 from ondevice.serving.uploads import Uploads
 from ondevice.ui.actions import Actions
-from ondevice.ui.answer_actions import AnswerActions
 from ondevice.ui.conversation_actions import ConversationActions
 from ondevice.ui.layout import build_screen
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.model_actions import ModelActions
 from ondevice.ui.running import Runner
-from ondevice.ui.scan_actions import ScanActions
 from ondevice.ui.wiring import wire
 
 
@@ -67,9 +65,8 @@ def build_app(jobs: Jobs, uploads: Uploads, *, reads_at_once: bool = True) -> gr
     runner = Runner(jobs, models)
     with Blocks(title="ondevice", analytics_enabled=False, fill_width=True) as demo:
         screen = build_screen(jobs.engine, jobs.keeping.secret())
-        actions = Actions(runner, uploads), AnswerActions(runner), ConversationActions(runner), LibraryActions(runner)
-        others = ModelActions(runner, models), ScanActions(runner)
-        wire(demo, screen, *actions, *others, reads_at_once=reads_at_once)
+        actions = Actions(runner, uploads), ConversationActions(runner), LibraryActions(runner)
+        wire(demo, screen, *actions, ModelActions(runner, models), reads_at_once=reads_at_once)
     demo.queue(max_size=8, api_open=False, default_concurrency_limit=1)
     # Gradio looks for work a thousand times a second, and a hundred times for progress, which nothing here reports.
     demo._queue.sleep_when_free, demo._queue.progress_update_sleep_when_free = 0.05, 1.0

@@ -24,7 +24,7 @@ from ondevice.documents import Limits
 from ondevice.files import data_dir
 from ondevice.library.library import Library
 from ondevice.machine.memory import free_memory_bytes
-from ondevice.serving.address import Auth, check_address, free_port, is_loopback, require_port, url_of
+from ondevice.serving.address import Auth, check_address, free_port, is_loopback, url_of
 from ondevice.serving.loading import Loading
 from ondevice.serving.room import FreeMemory
 from ondevice.serving.security import LOOPBACK_NAMES, guarded
@@ -140,9 +140,8 @@ def serving(
         stack.callback(demo.close, verbose=False)
 
         stack.enter_context(_sweeping(registry.sweep, partial(drop_waiting, received)))
-        port = port or free_port(host)
         handover()
-        require_port(host, port)
+        port = free_port(host, port)
         be_patient()
         run_first()
         demo.launch(

@@ -10,8 +10,10 @@ from starlette.routing import Route
 
 from ondevice.documents import Page
 from ondevice.documents.pictures import MEDIA_TYPE, Frame, frames
+from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import DocumentError
 from ondevice.serving.registry import Registry
+from ondevice.serving.token_view import TokenView
 from ondevice.serving.workspace import Workspace
 from ondevice.ui.map.routes import NO_STORE, NotThere, as_json, document_route
 
@@ -34,7 +36,7 @@ def _page(workspace: Workspace, request: Request) -> Page:
     return document.pages[index]
 
 
-def _picture(workspace: Workspace, request: Request) -> Response:
+def _picture(workspace: Workspace, _: TokenView, request: Request) -> Response:
     """The page at `index`: a picture, small where `width` is given, or as JSON why there is none."""
     page, width = _page(workspace, request), int(request.query_params.get("width", 0))
     if width and width not in _WIDTHS:
@@ -48,21 +50,20 @@ def _picture(workspace: Workspace, request: Request) -> Response:
         return as_json({"why": str(error)})
 
 
-def _passage(workspace: Workspace, request: Request) -> Response:
+def _passage(workspace: Workspace, view: TokenView, request: Request) -> Response:
     """Frames around the tokens [from, to) on the page at `index`, in 1/10,000 of its width and height."""
     page, found = _page(workspace, request), list[Frame]()
     start, stop = (int(request.query_params[name]) for name in ("from", "to"))
-    span = _characters(workspace, int(request.query_params["index"]), start, stop)
+    span = _characters(view.tokens, int(request.query_params["index"]), start, stop)
     if workspace.page_file is not None and span is not None:
         with suppress(DocumentError):
             found = frames(workspace.page_file.page(page.number), page.text, *span)
     return as_json({"frames": found})
 
 
-def _characters(workspace: Workspace, index: int, start: int, stop: int) -> tuple[int, int] | None:
+def _characters(tokens: DocumentTokens, index: int, start: int, stop: int) -> tuple[int, int] | None:
     """Characters of the page's text that the document's tokens [start, stop) are; None where none of them is there."""
-    tokens = workspace.tokens
-    if tokens is None or index >= tokens.num_pages:
+    if index >= tokens.num_pages:
         return None
     first, last = tokens.page_tokens(index)
     begin, end = max(start, first) - first, min(stop, last) - first

@@ -1,6 +1,6 @@
 """The recording that the empty page plays: what is said of it, and the request that brings it.
 
-It is made by `ondevice record`; see serving/recording.py.
+It is made by `ondevice record`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from ondevice import words
 from ondevice.config import FIELDS, EngineConfig, on_screen, value_of
 from ondevice.documents.formats.table import BY_KIND
 from ondevice.errors import OndeviceError
-from ondevice.events import PageNote
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.serving.exchanges import sources_panel
 from ondevice.serving.workspace import Phase, Workspace
@@ -26,7 +25,6 @@ from ondevice.ui.scan_render import scan_panel, scan_progress
 
 Patch = dict[str, Any]
 
-_AT_WORK = (Phase.OPENING, Phase.REOPENING, Phase.READING, Phase.ANSWERING, Phase.SCANNING, Phase.SAVING)
 _STOPPED_ELSEWHERE = (Phase.ANSWERING, Phase.SCANNING)  # by a button of their own
 _NOTES = 6  # lines on the card about pages without text
 _CAN_ASK = (Phase.STOPPED, Phase.READ)
@@ -96,7 +94,7 @@ def conversation_tools(workspace: Workspace) -> Patch:
 def controls(workspace: Workspace) -> Patch:
     """The buttons and fields that are there, and those that can be used."""
     phase = workspace.phase
-    is_busy = phase in _AT_WORK or workspace.is_waiting
+    is_busy = workspace.activity is not None or workspace.is_waiting
     can_stop = is_busy and not workspace.is_reading and phase not in _STOPPED_ELSEWHERE
     is_asked = workspace.asked.waiting is not None
     has_read = phase in _CAN_ASK
@@ -151,13 +149,12 @@ def settings_changed(workspace: Workspace, config: EngineConfig) -> Patch:
 
 def card(workspace: Workspace) -> dict[str, Any]:
     """The document: what it is, before any of it is read."""
-    document = workspace.document
-    if document is None:
+    if (tokens := workspace.tokens) is None:
         return {"rows": [], "notes": []}
+    document = tokens.document
     if workspace.is_collection:
         return {"rows": [["Asked", document.name], ["Tokens", words.count(workspace.num_tokens)]], "notes": []}
-    missing = [page for page in document.pages if page.problem_code]
-    empty = [page for page in missing if not page.text]
+    empty = [page for page in document.pages if page.problem_code and not page.text]
     rows = [
         ["File", document.name],
         ["Kind", BY_KIND[document.kind].label],
@@ -166,8 +163,7 @@ def card(workspace: Workspace) -> dict[str, Any]:
         ["Without text", words.count(len(empty)) if empty else "none"],
         ["Tokens", words.count(workspace.num_tokens)],
     ]
-    notes = [PageNote(page.number, page.problem_code, page.problem) for page in missing]
-    return {"rows": rows, "notes": words.notes(notes, document.unit, limit=_NOTES)}
+    return {"rows": rows, "notes": words.notes(tokens.notes, document.unit, limit=_NOTES)}
 
 
 def status(workspace: Workspace) -> dict[str, str]:

@@ -32,7 +32,7 @@ from ondevice.ui.render import Patch
 from ondevice.ui.scan_render import scan_panel
 from ondevice.ui.throttle import Throttle
 
-_EXPIRED = (
+EXPIRED = (
     "This page was idle for too long, or the app was started again: its documents were dropped. "
     "Please choose them again."
 )
@@ -69,7 +69,7 @@ class Runner:
         visitor = self.jobs.registry.find(visitor_id)
         if visitor is None:
             visitor = self.returning(visitor_id)
-            visitor.current.problem = _AWAY if visitor.current.is_away else _EXPIRED
+            visitor.current.problem = _AWAY if visitor.current.is_away else EXPIRED
         return visitor
 
     def returning(self, visitor_id: object) -> Visitor:
@@ -91,7 +91,7 @@ class Runner:
             NotBegun: it means another one; or with `is_open` there is no open document.
         """
         visitor = self.visitor(visitor_id)
-        workspace, is_lost = visitor.current, visitor.current.problem in (_EXPIRED, _AWAY)
+        workspace, is_lost = visitor.current, visitor.current.problem in (EXPIRED, _AWAY)
         if (
             is_lost
             or (shown and shown not in (workspace.id, workspace.shown))
@@ -115,12 +115,8 @@ class Runner:
     def not_shown(self, visitor: Visitor) -> Patch:
         """The page as it is now, for one that meant something else: nothing was done."""
         problem = visitor.current.problem
-        text = problem if problem in (_EXPIRED, _AWAY) else _NOT_SHOWN
+        text = problem if problem in (EXPIRED, _AWAY) else _NOT_SHOWN
         return self.page(visitor) | {"problem": {"text": text}, "toast": text}
-
-    def expiry(self, visitor: Visitor) -> list[str]:
-        """The problem to show when a document is opened on a page that has lost all it had."""
-        return [_EXPIRED] if visitor.current.problem == _EXPIRED else []
 
     def failed(self, visitor: Visitor, problems: list[str]) -> Patch:
         """Patch of the last failure, if there is one."""

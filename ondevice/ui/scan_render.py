@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from typing import Any
 
 from ondevice import words
@@ -9,11 +11,11 @@ from ondevice.scan.account import account, pages_of
 from ondevice.scan.findings import Finding
 from ondevice.scan.prompt import ASKS_FOR_ALL, asks_for_all
 from ondevice.scan.scan import Scan
-from ondevice.serving.export import as_csv
 from ondevice.serving.workspace import Phase, Workspace
 
 _MOST_ROWS = 200  # of the table; the file has all
 _MOST_PLACES = 8  # of one finding in it
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
 _CAN_SCAN = (Phase.READY, Phase.STOPPED, Phase.READ)
 
 
@@ -41,10 +43,17 @@ def scan_progress(scan: Scan) -> str:
 
 
 def to_csv(scan: Scan) -> str:
-    """The findings as CSV, a row each, with all pages and the sentence of the first one."""
-    found = scan.findings.found
-    rows = ((" ".join(one.text.split()), " ".join(map(str, pages_of(one))), one.places[0].passage) for one in found)
-    return as_csv(("found", f"{scan.tokens.document.unit}s", "sentence"), rows)
+    """The findings as CSV, a row each, with all pages and the sentence of the first one.
+
+    No cell is taken for a formula: what it says may be somebody else's.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(("found", f"{scan.tokens.document.unit}s", "sentence"))
+    for one in scan.findings.found:
+        cells = " ".join(one.text.split()), " ".join(map(str, pages_of(one))), one.places[0].passage
+        writer.writerow(f"'{cell}" if cell.startswith(_FORMULA) else cell for cell in cells)
+    return text.getvalue()
 
 
 def _scan(scan: Scan, *, in_line: bool) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
 from gradio.themes.utils import fonts
@@ -44,25 +43,21 @@ def make_theme() -> gr.themes.Base:
     return theme
 
 
-def manifest(root: str = "") -> dict[str, Any]:
-    """The manifest; `root` is the path under which the app is served."""
-    return {
-        **dict.fromkeys(("name", "short_name"), "ondevice"),
-        "description": "Reads documents of any length in a fixed amount of memory, and shows what it keeps.",
-        **dict.fromkeys(("id", "start_url", "scope"), f"{root}/"),
-        "display": "standalone",
-        "theme_color": _COLOUR,
-        "background_color": _GROUND,
-        "icons": [{"src": f"{root}{_MARK_PATH}", "sizes": "any", "type": "image/svg+xml", "purpose": "any"}],
-    }
-
-
 def mark_routes() -> list[Route]:
     """The mark and the manifest."""
 
     def as_manifest(request: Request) -> Response:
-        root = str(request.scope.get("root_path", "")).rstrip("/")
-        return JSONResponse(manifest(root), media_type="application/manifest+json")
+        root = str(request.scope.get("root_path", "")).rstrip("/")  # the path under which the app is served
+        manifest = {
+            **dict.fromkeys(("name", "short_name"), "ondevice"),
+            "description": "Reads documents of any length in a fixed amount of memory, and shows what it keeps.",
+            **dict.fromkeys(("id", "start_url", "scope"), f"{root}/"),
+            "display": "standalone",
+            "theme_color": _COLOUR,
+            "background_color": _GROUND,
+            "icons": [{"src": f"{root}{_MARK_PATH}", "sizes": "any", "type": "image/svg+xml", "purpose": "any"}],
+        }
+        return JSONResponse(manifest, media_type="application/manifest+json")
 
     def as_mark(_: Request) -> Response:
         return Response(MARK.read_bytes(), media_type="image/svg+xml")

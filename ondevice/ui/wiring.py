@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 import gradio as gr
 
 from ondevice.ui.actions import Actions
-from ondevice.ui.answer_actions import AnswerActions
 from ondevice.ui.conversation_actions import ConversationActions
 from ondevice.ui.form import CONVERSATION, SIZES, Form, matching_size, shows
 from ondevice.ui.layout import Screen
@@ -26,7 +25,6 @@ from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.model_actions import ModelActions
 from ondevice.ui.render import Patch
 from ondevice.ui.running import NotBegun
-from ondevice.ui.scan_actions import ScanActions
 
 ENGINE_LANE: dict[str, Any] = {"concurrency_id": "engine", "concurrency_limit": 6}
 DOCUMENT_LANE: dict[str, Any] = {"concurrency_id": "documents", "concurrency_limit": 2}
@@ -42,11 +40,9 @@ def wire(
     demo: gr.Blocks,
     screen: Screen,
     actions: Actions,
-    answers: AnswerActions,
     conversations: ConversationActions,
     library: LibraryActions,
     models: ModelActions,
-    scan: ScanActions,
     *,
     reads_at_once: bool,
 ) -> None:
@@ -84,9 +80,9 @@ def wire(
     show(_any(*read_with), actions.check, outputs=parts["settings_note"], trigger_mode="always_last")
     _wire_settings(screen)
 
-    run(parts["sources"].go_on, answers.go_on, data=["at", "question"])
-    run(parts["sources"].anew, answers.anew, data=["at", "question"])
-    run(parts["sources"].reword, answers.reword, data=["at", "question", "words"])
+    run(parts["sources"].go_on, conversations.go_on, data=["at", "question"])
+    run(parts["sources"].anew, conversations.anew, data=["at", "question"])
+    run(parts["sources"].reword, conversations.reword, data=["at", "question", "words"])
 
     listed = parts["conversations"]
     show(listed.begin_conversation, conversations.begin)
@@ -95,10 +91,10 @@ def wire(
     show(listed.delete_entry, conversations.delete, data=["id"])
     show(listed.find_conversations, conversations.find, data=["words"], outputs=listed, trigger_mode="always_last")
 
-    run(parts["scan"].scan_all, scan.run, data=["question"])
-    show(parts["scan"].stop_scan, scan.stop)
-    show(parts["scan"].close_scan, scan.close)
-    show(parts["scan"].save_found, scan.export)
+    run(parts["scan"].scan_all, actions.scan, data=["question"])
+    show(parts["scan"].stop_scan, actions.stop_scan)
+    show(parts["scan"].close_scan, actions.close_scan)
+    show(parts["scan"].save_found, actions.save_found)
 
     run(parts["save"].click, library.save)
     run(parts["library"].open_entry, library.open, data=["id"])

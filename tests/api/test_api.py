@@ -17,7 +17,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from ondevice.api.documents import Documents
+from ondevice.api.documents import Documents, end_of
 from ondevice.api.failures import ApiError
 from ondevice.api.stream import event_json, event_name
 from ondevice.errors import DocumentError, PotError
@@ -393,7 +393,7 @@ def test_what_was_opened_for_a_client_that_has_gone_is_closed(tmp_path: Path, mo
     assert workspace.claim()
     list(made.read(workspace, ENGINE.config))
     assert workspace.claim()
-    entry = ours.save(workspace)
+    entry = end_of(made.save(workspace), Saved).entry
     ours.close(workspace)
     again = ours.new(entry.title)
     monkeypatch.setattr(made.library, "open", leave_after(made.library.open, again))
@@ -404,11 +404,11 @@ def test_what_was_opened_for_a_client_that_has_gone_is_closed(tmp_path: Path, mo
 
 
 def test_whoever_leaves_the_line_gets_no_turn(tmp_path: Path) -> None:
-    ours = Documents(jobs(tmp_path))
-    workspace = ours.new("lamp.txt")
+    made = jobs(tmp_path)
+    workspace = Documents(made).new("lamp.txt")
     workspace.request_stop()
     with pytest.raises(PotError, match="stopped while it stood in line"):
-        ours.save(workspace)
+        end_of(made.save(workspace), Saved)
     assert workspace.idle.is_set()
 
 

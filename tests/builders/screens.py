@@ -26,7 +26,7 @@ from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Engine
 from ondevice.ui.actions import Actions
-from ondevice.ui.answer_actions import AnswerActions
+from ondevice.ui.conversation_actions import ConversationActions
 from ondevice.ui.form import Form
 from ondevice.ui.running import NotBegun, Runner
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tokenised
@@ -66,7 +66,7 @@ class Desk:
         )
         self.runner = Runner(self.jobs)
         self.actions = Actions(self.runner, Uploads(self.uploads_folder))
-        self.answers = AnswerActions(self.runner)
+        self.answers = ConversationActions(self.runner)
         self.visitor = self.registry.create()
         self.workspace: Workspace = self.visitor.current
         self.id = self.visitor.id

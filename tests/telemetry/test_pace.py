@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ondevice.events import TokensRead
-from ondevice.telemetry.pace import Pace
-from ondevice.telemetry.telemetry import Telemetry
+from ondevice.telemetry.telemetry import Pace, Telemetry
 
 STEP = 100
 

@@ -18,14 +18,14 @@ import torch
 
 from ondevice import words
 from ondevice.config import EngineConfig, SpecConfig, TierConfig
-from ondevice.documents import extract
+from ondevice.documents import extract, watched
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import DocumentTooLarge, PotError
 from ondevice.events import TokensRead
 from ondevice.machine.memory import free_memory_bytes
 from ondevice.serving import opening
 from ondevice.serving.conversation import Answer
-from ondevice.serving.opening import open_upload
+from ondevice.serving.opening import extracted, take_in
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.room import require_room
 from ondevice.serving.uploads import Upload
@@ -666,7 +666,11 @@ def test_what_does_not_fit_into_memory_leaves_the_document_that_was_there(
 
     path = tmp_path / "large.txt"
     path.write_bytes(b"lamp " * 240_000)
+
+    def opened() -> None:
+        take_in(desk.workspace, watched(extracted(desk.workspace, Upload(path), None), lambda _: None), letters)
+
     with pytest.raises(DocumentTooLarge, match=rf"need about {needed}.*\(large.txt\)"):
-        list(open_upload(desk.workspace, Upload(path), None, letters, desk.jobs._until_model(desk.workspace)))
+        opened()
     assert desk.workspace.document is desk.document
     assert desk.workspace.phase is Phase.READY

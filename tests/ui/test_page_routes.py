@@ -18,7 +18,6 @@ from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.map.routes import HEADER
 from ondevice.ui.page_routes import page_routes
 from ondevice.ui.render import token_map
-from ondevice.ui.scan_actions import ScanActions
 from tests.builders.documents import encrypt, make_pdf, show
 from tests.builders.models import tiny_loaded
 from tests.builders.scans import name_in_chunks
@@ -88,7 +87,7 @@ def test_a_document_that_the_library_has_keeps_its_pages_and_its_scan(
     desk.actions.forget(desk.id)
     again = make_pdf(tmp_path / "lamp.pdf", show("The lamp was lit at dusk."), b"q Q")
     screen_after(desk.actions.open_received(desk.id, [str(again)]))
-    screen_after(ScanActions(desk.runner).run(desk.id, "List all things."))
+    screen_after(desk.actions.scan(desk.id, "List all things."))
     assert "Opened from the library" in screen_after(desk.actions.read_opened(desk.id, desk.form))["news"]
     assert get(client, desk, "picture", index=0).headers["content-type"] == "image/webp"
     assert desk.visitor.current.scan is not None

@@ -12,7 +12,6 @@ from ondevice.scan.prompt import asks_for_all
 from ondevice.serving import registry
 from ondevice.serving.job_events import Failed
 from ondevice.session.engine import Engine
-from ondevice.ui.scan_actions import ScanActions
 from ondevice.ui.scan_render import scan_panel, to_csv
 from tests.builders.models import tiny_loaded
 from tests.builders.scans import name_in_chunks
@@ -30,7 +29,7 @@ def desk(tmp_path: Path) -> Desk:
 
 def test_a_scan_needs_no_reading_and_names_pages(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     name_in_chunks(monkeypatch, ["lamp", "dusk", "=morning"])
-    screen = screen_after(ScanActions(desk.runner).run(desk.id, "List all things.", desk.workspace.id))
+    screen = screen_after(desk.actions.scan(desk.id, "List all things.", desk.workspace.id))
     scan = screen["scan"]["scan"]
     assert (scan["state"], scan["done"], scan["is_running"]) == ("Done", len(TEXT), False)
     assert [row["text"] for row in scan["rows"]] == ["lamp", "dusk"]
@@ -44,11 +43,11 @@ def test_a_scan_needs_no_reading_and_names_pages(desk: Desk, monkeypatch: pytest
 
 def test_what_looks_like_a_formula_is_none_in_the_file(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     name_in_chunks(monkeypatch, ["lamp"])
-    screen_after(ScanActions(desk.runner).run(desk.id, "List all things."))
+    screen_after(desk.actions.scan(desk.id, "List all things."))
     scan = desk.workspace.scan
     assert scan is not None
     scan.findings.all[0].text = "=1+1"
-    file = ScanActions(desk.runner).export(desk.id)["download"]
+    file = desk.actions.save_found(desk.id)["download"]
     assert (file["name"], file["mime"]) == ("lamp-findings.csv", "text/csv")
     head, row = csv.reader(io.StringIO(to_csv(scan)))
     assert head == ["found", "parts", "sentence"]
@@ -58,13 +57,13 @@ def test_what_looks_like_a_formula_is_none_in_the_file(desk: Desk, monkeypatch: 
 def test_a_rest_costs_no_scan_that_was_not_saved(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     name_in_chunks(monkeypatch, ["lamp"])
     monkeypatch.setattr(registry, "MAX_VISITORS", 1)
-    screen_after(ScanActions(desk.runner).run(desk.id, "List all things."))
+    screen_after(desk.actions.scan(desk.id, "List all things."))
     clock = desk.registry._clock
     desk.registry._clock = lambda: clock() + 2 * registry.TTL_SECONDS
     desk.registry.create()
     assert desk.registry.find(desk.id) is desk.visitor
     assert scan_panel(desk.workspace)["scan"]["rows"]
-    ScanActions(desk.runner).export(desk.id)
+    desk.actions.save_found(desk.id)
     desk.registry._clock = lambda: clock() + 4 * registry.TTL_SECONDS
     assert desk.registry.find(desk.id) is None
 
@@ -86,7 +85,7 @@ def test_a_stopped_scan_says_so_and_the_document_can_be_read_and_asked(
     desk.read()
     assert desk.ask()["chat"]
     assert desk.workspace.scan is not None, "what was found stays"
-    assert ScanActions(desk.runner).close(desk.id)["scan"]["scan"] is None
+    assert desk.actions.close_scan(desk.id)["scan"]["scan"] is None
 
 
 def test_it_is_offered_for_what_was_asked_and_not_scanned(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,20 +93,20 @@ def test_it_is_offered_for_what_was_asked_and_not_scanned(desk: Desk, monkeypatc
     desk.read()
     assert desk.ask("Where is the lamp?")["scan"]["asked"] == ""
     assert desk.ask("How many lamps are there?")["scan"]["asked"] == "How many lamps are there?"
-    screen = screen_after(ScanActions(desk.runner).run(desk.id, "How many lamps are there?"))
+    screen = screen_after(desk.actions.scan(desk.id, "How many lamps are there?"))
     assert screen["scan"]["asked"] == ""
 
 
 def test_what_cannot_be_scanned_is_told(desk: Desk) -> None:
-    actions = ScanActions(desk.runner)
-    assert "question is empty" in screen_after(actions.run(desk.id, " "))["problem"]["text"]
-    assert "Nothing was done" in screen_after(actions.run(desk.id, "List all.", "0" * 32))["problem"]["text"]
+    actions = desk.actions
+    assert "question is empty" in screen_after(actions.scan(desk.id, " "))["problem"]["text"]
+    assert "Nothing was done" in screen_after(actions.scan(desk.id, "List all.", "0" * 32))["problem"]["text"]
     desk.actions.forget(desk.id)
     assert desk.visitor.current.claim()
     *_, failed = desk.runner.jobs.scan(desk.visitor.current, "List all.")
     assert isinstance(failed, Failed)
     assert "no document to scan" in failed.text
-    assert actions.export(desk.id) == {}
+    assert actions.save_found(desk.id) == {}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,21 +37,26 @@ class NotThere(Exception):
 
 
 def document_route(
-    registry: Registry, name: str, answer: Callable[[Workspace, Request], Response], about: str = "document"
+    registry: Registry,
+    name: str,
+    answer: Callable[[Workspace, TokenView, Request], Response],
+    about: str = "document",
 ) -> Route:
     """The route of one kind of request about an open document.
 
     Args:
         registry: where workspaces are found.
-        answer: raises NotThere, or KeyError or ValueError where the request makes no sense.
+        answer: to a request about a document and its tokens; raises NotThere, or KeyError or ValueError if the
+            request makes no sense.
         about: what the request asks about.
     """
 
     def endpoint(request: Request) -> Response:
         try:
-            if (workspace := registry.workspace(request.headers.get(HEADER))) is None:
+            workspace = registry.workspace(request.headers.get(HEADER))
+            if workspace is None or (view := workspace.view) is None:  # it may be closed meanwhile
                 raise NotThere
-            return answer(workspace, request)
+            return answer(workspace, view, request)
         except NotThere:
             return Response(status_code=_MISSING, headers=NO_STORE)
         except (KeyError, ValueError):
@@ -63,25 +67,16 @@ def document_route(
 
 def map_routes(registry: Registry) -> list[Route]:
     """The routes, for the app's own server; `registry` is where workspaces are found."""
-    answers = {"cells": _cells, "pages": _pages, "token": _token, "text": _text}
-    routes = [document_route(registry, name, partial(_of_view, answer)) for name, answer in answers.items()]
-    return [*routes, document_route(registry, "film", _film)]
+    answers = {"cells": _cells, "pages": _pages, "token": _token, "text": _text, "film": _film}
+    return [document_route(registry, name, answer) for name, answer in answers.items()]
 
 
-def _of_view(answer: Callable[[TokenView, Request], Response], workspace: Workspace, request: Request) -> Response:
-    if (view := workspace.view) is None:  # it may be closed meanwhile
-        raise NotThere
-    return answer(view, request)
-
-
-def _film(workspace: Workspace, request: Request) -> Response:
+def _film(workspace: Workspace, view: TokenView, _: Request) -> Response:
     """Facts of a film, beside its cells."""
-    if (view := workspace.view) is None:
-        raise NotThere
     return as_json(film(workspace, view))
 
 
-def _cells(view: TokenView, request: Request) -> Response:
+def _cells(_: Workspace, view: TokenView, request: Request) -> Response:
     """Cells of `size` tokens over [start, stop): two bytes each, and after them one for each layer."""
     start, stop, size = _span(view, request)
     if -(-(stop - start) // size) > MAX_CELLS:
@@ -90,7 +85,7 @@ def _cells(view: TokenView, request: Request) -> Response:
     return _binary(cells.to_bytes() + cells.layers_to_bytes())
 
 
-def _pages(view: TokenView, request: Request) -> Response:
+def _pages(_: Workspace, view: TokenView, request: Request) -> Response:
     """Number and first token of each page from `first` on, as pairs of uint32."""
     first, tokens = _number(request, "first"), view.tokens
     shown = range(first, min(first + _MAX_PAGES, tokens.num_pages))
@@ -98,13 +93,13 @@ def _pages(view: TokenView, request: Request) -> Response:
     return _binary(np.array(pairs, "<u4").tobytes())
 
 
-def _token(view: TokenView, request: Request) -> Response:
+def _token(_: Workspace, view: TokenView, request: Request) -> Response:
     """All there is to say about the tokens [start, stop)."""
-    start, stop, _ = _span(view, request)
+    start, stop = _span(view, request)[:2]
     return as_json(account(view, start, max(stop, start + 1), _look(request)))
 
 
-def _text(view: TokenView, request: Request) -> Response:
+def _text(_: Workspace, view: TokenView, request: Request) -> Response:
     """A piece of the page at `index`, by the number of its part; runs also end before the tokens `from` and `to`."""
     index, part = _number(request, "index"), _number(request, "part")
     if index >= view.tokens.num_pages:
