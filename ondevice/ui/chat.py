@@ -79,9 +79,11 @@ def _answer(workspace: Workspace, exchange: Exchange) -> str:
 
     for one in cited:
         if one.agrees:
-            link = f" [\\[{one.passage + 1}\\]]({_place(exchange, one.passage)})"
-            parts += [said(text[start : one.stop]), link]
-            start = one.stop
+            code = next((code for code in _CODE.finditer(text) if code.start() < one.stop <= code.end()), None)
+            stop = code.end() if code else one.stop  # a link in code is none, and a fence stands on a line alone
+            between = "\n\n" if code and "\n" in code[0] else " "
+            parts += [said(text[start:stop]), f"{between}[\\[{one.passage + 1}\\]]({_place(exchange, one.passage)})"]
+            start = max(start, stop)
     return "".join(f"> {line}\n\n" for line in lines) + "".join(parts) + said(text[start:])
 
 

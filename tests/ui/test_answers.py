@@ -15,6 +15,7 @@ import torch
 from ondevice import words
 from ondevice.config import SETTINGS, ArtConfig, PotConfig, SlimConfig, TierConfig, on_screen
 from ondevice.errors import ConfigError
+from ondevice.events import Citation
 from ondevice.model.decoder import Decoder
 from ondevice.prefill.head_budgets import HeadBudgets
 from ondevice.serving import forecast
@@ -549,3 +550,17 @@ def test_signs_of_an_answer_are_shown_as_they_are(desk: Desk) -> None:
         messages = conversation(workspace)
         assert messages[0]["content"] == "What of List&lt;String> and `n<k`?"
         assert messages[1]["content"].endswith(shown)
+
+
+def test_the_number_of_a_passage_stands_after_code_not_in_it(desk: Desk) -> None:
+    from ondevice.ui.chat import conversation
+
+    desk.read()
+    desk.ask("What may follow a failure?")
+    exchange, text = desk.workspace.exchanges[0], "It is:\n\n```\na. b || c\n```\n\nSo `d. e` says."
+    link = f"[\\[1\\]](#passage-{exchange.sources[0].start_token}-{exchange.sources[0].stop_token})"
+    after = "\n```\n\n" + link + "\n\nSo"
+    for end, shown in (("a.", after), ("c\n```", after), ("`d.", "`d. e` " + link)):
+        citations = (Citation(text.index(end) + len(end), 0, "It was lit."),)
+        desk.workspace.exchanges[:] = [replace(exchange, text=text, citations=citations, record={"stop_reason": "end"})]
+        assert shown in conversation(desk.workspace)[1]["content"]
