@@ -415,6 +415,20 @@ def test_cells_that_are_drawn_one_after_the_other_are_one_row(tmp_path) -> None:
     )
 
 
+def test_cells_of_any_height_in_the_middle_of_their_row_are_in_it(tmp_path) -> None:
+    """As browsers print tables: no line may stand in the middle of the highest cell."""
+    texts = [
+        *((60, 700, "Supplier"), (160, 700, "What"), (300, 700, "Price")),
+        *((60, 680, "Northern"), (60, 666, "Timber"), (60, 652, "Company"), (60, 638, "of Visby")),
+        *((160, 673, "boards and"), (160, 659, "beams for"), (160, 645, "the hall"), (300, 659, "12,400")),
+        *((60, 620, "Slite Lime"), (160, 620, "lime"), (300, 620, "900")),
+    ]
+    assert text_of(tmp_path, b"".join(at(x, y, text) for x, y, text in texts)) == (
+        "Supplier | What | Price\nNorthern Timber Company of Visby | boards and beams for the hall | 12,400\n"
+        "Slite Lime | lime | 900\n"
+    )
+
+
 def test_near_rows_of_figures_stay_apart(tmp_path) -> None:
     rows = {
         700: HEAD,

@@ -172,7 +172,7 @@ def _counts_pages(text: str) -> bool:
 def _level(line: Line, usual: float) -> int:
     """The level that the look of a line gives it as a heading; 0: none."""
     ratio = line.size / max(usual, 1.0)
-    if _BULLET.match(line.text):
+    if line.is_row or _BULLET.match(line.text):
         return 0
     if ratio > _LARGER:
         return 1 if ratio > _LARGEST else 2

@@ -18,7 +18,7 @@ from ondevice.documents.formats.pdf_columns import (
     joined,
     parts_of,
 )
-from ondevice.documents.formats.pdf_lines import Line
+from ondevice.documents.formats.pdf_lines import Cell, Line
 
 _LONGEST_STEP = 5.0  # of the size: rows further apart are not of one table
 _OTHER_TABLE = 1.9  # of the longest step between the rows so far
@@ -28,8 +28,8 @@ _SAME_MIDDLE = 0.3  # of the size: cells whose middles are as near are set in th
 _GAP = 0.3  # of the size, at least, between two columns
 _MOST_ROWS, _MOST_COLUMNS = 200, 60  # of one table
 _NEXT_STEP = 1.6  # of the size: lines further apart are not of one cell
-_MOST_HANGING = 3  # lines of a cell before the next one of its row: more are a column of text
-_MOST_BEFORE, _MOST_AFTER = 4, 12  # lines of a cell in whose middle its row stands, drawn before it and after it
+_MOST_CELL_LINES = 6  # more are a column of text
+_BESIDE_ROW = 0.9  # of the size: what is further below all of a row is not of it
 _MOST_CELL_WORDS, _FEWEST_FIGURES = 4, 0.2  # of a table's cells, on average: words, and cells of figures alone
 
 
@@ -116,7 +116,7 @@ def _merged(row: list[Line]) -> Line:
 
 
 def blocks_of(lines: list[Line]) -> Iterator[Block]:
-    lines, start = _labelled(_with_tall_cells(lines)), 0
+    lines, start = _as_rows(_labelled(lines)), 0
     while start < len(lines):
         rows = _rows(lines, start) if len(lines[start].cells) > 1 or _is_apart(lines[start]) else []
         block = _in_columns(rows) or Block(lines[start : start + 1])
@@ -124,76 +124,82 @@ def blocks_of(lines: list[Line]) -> Iterator[Block]:
         start += len(block.lines)
 
 
-def _with_tall_cells(lines: list[Line]) -> list[Line]:
-    """The lines, with the cells of a row that have several lines on it, be they set at its top or in its middle."""
+def _as_rows(lines: list[Line]) -> list[Line]:
+    """The lines, with those that are cells of one table row, drawn one after the other, put on one line.
+
+    Columns of text are drawn so, too: a row is one of a table where a neighbour has cells in the same columns.
+    """
+    rows: list[list[Line]] = []
+    for line in lines:
+        if rows and _belongs(rows[-1], line):
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    cells = [_stacked(row) for row in rows]
+    alike = [_are_alike(*pair) for pair in pairwise(cells)]
     kept: list[Line] = []
-    at = 0
-    while at < len(lines):
-        row = lines[at]
-        at += 1
-        before = [kept[-number:] for number in range(2, min(len(kept), _MOST_BEFORE) + 1)]
-        if begun := next((some for some in before[: _MOST_HANGING - 1] if _goes_on(some, row)), None):
-            del kept[-len(begun) :]
-            _put_cell(begun[0], begun[1:])
-            row = _merged([begun[0], row])
-        elif len(row.cells) > 1 and (above := next((some for some in before if _cell_at(row, some) == some), None)):
-            del kept[-len(above) :]
-            _put_cell(row, above)
-        most = _MOST_AFTER if len(row.cells) > 1 else _MOST_BEFORE
-        while several := _cell_at(row, lines[at : at + most]):
-            at += len(several)
-            _put_cell(row, several)
-        kept.append(row)
+    for at, row in enumerate(rows):
+        is_row = any(alike[max(at - 1, 0) : at + 1]) and 1 < max(map(len, cells[at])) <= _MOST_CELL_LINES
+        # What is drawn from the top to the bottom of the page goes back to no cell; it may stand in the middle of rows.
+        is_row = is_row and any(line.base > above.base + 0.3 * line.size for above, line in pairwise(row))
+        kept += [_on_one_line(row, cells[at])] if is_row else row
     return kept
 
 
-def _cell_at(row: Line, lines: list[Line]) -> list[Line]:
-    """The first lines, if they are beside a row, one below the other, and as many above its middle as below."""
-    slack, several = 0.3 * row.size, list[Line]()
-    for line in lines:
-        is_lower = not several or several[-1].base - line.base > slack
-        if len(line.cells) > 1 or line.turn != row.turn or not is_lower or not _overlap(line, lines[0]):
-            break
-        if line.base < 2 * row.base - lines[0].base - slack:
-            break
-        several.append(line)
-    if len(several) < 2 or several[0].base < row.base + slack:
-        return []
-    is_middle = abs(several[0].base + several[-1].base - 2 * row.base) < slack
-    own = [cell for cell in row.cells if cell[1] < several[0].right and several[0].left < cell[2]]
-    is_beside = not own or (len(own) == 1 < len(row.cells) and own[0][1] >= several[0].left - row.size)
-    return several if is_middle and is_beside else []
-
-
-def _goes_on(begun: list[Line], line: Line) -> bool:
-    """True if a line stands beside lines of which the first is on its level and the others go on with its last cell."""
-    first, slack = begun[0], 0.3 * line.size
-    if first.turn != line.turn or abs(first.base - line.base) > slack:
+def _belongs(row: list[Line], line: Line) -> bool:
+    """True if a line goes on with a cell of the one before, or begins a cell to the right of it beside the row."""
+    last, top, bottom = row[-1], max(one.base for one in row), min(one.base for one in row)
+    if line.turn != last.turn or len(row) > _MOST_ROWS:
         return False
-    _, left, right = first.cells[-1]
-    steps = [above.base - below.base for above, below in pairwise(begun)]
-    is_cell = all(len(one.cells) == 1 and one.left < right and left < one.right for one in begun[1:])
-    is_cell = is_cell and slack < min(steps) and max(steps) < _NEXT_STEP * line.size
-    return is_cell and line.left > max(one.right for one in begun)
+    if line.left > last.right:
+        return bottom - _BESIDE_ROW * line.size < line.base < top + _MOST_CELL_LINES * line.size
+    below = last.base - line.base
+    _, left, right = last.cells[-1]  # cells are drawn one after the other
+    is_over = left < line.right and line.left < right and not any(line.left < cell[2] for cell in last.cells[:-1])
+    return len(line.cells) == 1 and is_over and 0.3 < below / line.size < _NEXT_STEP and not _is_apart(line)
 
 
-def _overlap(one: Line, other: Line) -> bool:
-    return one.left < other.right and other.left < one.right
+def _stacked(row: list[Line]) -> list[list[Cell]]:
+    """The cells of a row, each with its lines; none where a line goes over several of them, as names of columns do."""
+    stacks: list[list[Cell]] = []
+    for line in row:
+        taken: list[list[Cell]] = []
+        for cell in line.cells:
+            over = [one for one in stacks if any(a < cell[2] and cell[1] < b for _, a, b in one)]
+            if len(over) > 1 or any(one is over[0] for one in taken if over):
+                return []
+            taken.append(over[0] if over else [])
+            taken[-1].append(cell)
+            stacks += [] if over else taken[-1:]
+    return stacks
 
 
-def _put_cell(row: Line, lines: list[Line]) -> None:
-    """Put lines on a row as one cell, with the one that it has there."""
-    left, right = min(line.left for line in lines), max(line.right for line in lines)
-    own = [cell for cell in row.cells if cell[1] < right and left < cell[2]]
-    texts = [line.text for line in lines]
-    num_above = sum(line.base > row.base for line in lines)
-    texts[num_above:num_above] = [text for text, _, _ in own]
-    cell = " ".join(texts), min([left, *(one[1] for one in own)]), max([right, *(one[2] for one in own)])
-    words = [word for word in row.words if not (word[1] < cell[2] and cell[1] < word[2])]
-    row.cells = sorted([*(one for one in row.cells if one not in own), cell], key=lambda one: one[1])
-    row.words = sorted([*words, cell], key=lambda one: one[1])
-    row.runs += [run for line in lines for run in line.runs]
-    row.left, row.right, row.is_row = min(row.left, cell[1]), max(row.right, cell[2]), True
+def _are_alike(stacks: list[list[Cell]], others: list[list[Cell]]) -> bool:
+    """True if two rows have several cells each, and those of the one with fewer stand in columns of the other."""
+    few, many = sorted((stacks, others), key=len)
+    if len(few) < 2:
+        return False
+    spans = [(min(one[1] for one in stack), max(one[2] for one in stack)) for stack in many]
+    hits = [{at for at, (a, b) in enumerate(spans) if a < stack[0][2] and stack[0][1] < b} for stack in few]
+    return all(hits) and len(set().union(*hits)) >= len(few)
+
+
+def _on_one_line(row: list[Line], stacks: list[list[Cell]]) -> Line:
+    """The lines of a row as one; a cell of several lines counts as one word, as its words stand above each other."""
+    whole = _merged(row)
+    whole.is_row, whole.cells, tall = True, [], list[Cell]()
+    for stack in stacks:
+        cell = (
+            " ".join(text for text, _, _ in stack),
+            min(left for _, left, _ in stack),
+            max(right for _, _, right in stack),
+        )
+        whole.cells.append(cell)
+        tall += [cell] if len(stack) > 1 else []
+    words = [word for word in whole.words if not any(left <= word[1] and word[2] <= right for _, left, right in tall)]
+    whole.words = sorted([*words, *tall], key=lambda word: word[1])
+    whole.cells.sort(key=lambda cell: cell[1])
+    return whole
 
 
 def _labelled(lines: list[Line]) -> list[Line]:
