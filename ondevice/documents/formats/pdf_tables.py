@@ -186,8 +186,10 @@ def _are_alike(stacks: list[list[Cell]], others: list[list[Cell]]) -> bool:
 
 def _on_one_line(row: list[Line], stacks: list[list[Cell]]) -> Line:
     """The lines of a row as one; a cell of several lines counts as one word, as its words stand above each other."""
+    bases = [line.base for line in row]
     whole = _merged(row)
-    whole.is_row, whole.cells, tall = True, [], list[Cell]()
+    whole.base, whole.is_row = (max(bases) + min(bases)) / 2, True
+    whole.cells, tall = [], list[Cell]()
     for stack in stacks:
         cell = (
             " ".join(text for text, _, _ in stack),
