@@ -71,7 +71,7 @@ def _answer(workspace: Workspace, exchange: Exchange) -> str:
     if exchange.unfounded:
         missing = _MARKDOWN.sub(r"\\\1", ", ".join(map(one_line, exchange.unfounded)))
         lines.append(f"**Not in the document:** {missing}")
-    parts, start = [], 0
+    parts, start, codes = [], 0, [*_CODE.finditer(text)]
 
     def said(part: str) -> str:
         is_quoted = exchange.record.get("stop_reason") in ("quoted", "compared")  # word for word
@@ -79,7 +79,7 @@ def _answer(workspace: Workspace, exchange: Exchange) -> str:
 
     for one in cited:
         if one.agrees:
-            code = next((code for code in _CODE.finditer(text) if code.start() < one.stop <= code.end()), None)
+            code = next((code for code in codes if code.start() < one.stop <= code.end()), None)
             stop = code.end() if code else one.stop  # a link in code is none, and a fence stands on a line alone
             between = "\n\n" if code and "\n" in code[0] else " "
             parts += [said(text[start:stop]), f"{between}[\\[{one.passage + 1}\\]]({_place(exchange, one.passage)})"]

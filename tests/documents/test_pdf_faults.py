@@ -368,65 +368,65 @@ def test_cells_that_stand_in_the_middle_of_their_row_are_in_it(tmp_path) -> None
     )
 
 
-def test_cells_drawn_after_the_row_in_whose_middle_they_stand_are_in_it(tmp_path) -> None:
-    """As LaTeX sets the paragraphs in a table."""
-    texts = [
-        *((60, 700, "Port"), (130, 700, "Ships"), (200, 700, "What is told")),
-        *((60, 674, "Visby"), (130, 674, "12"), (200, 680, "ships of wood that"), (200, 668, "carry salt")),
-        *(
-            (60, 644, "Slite"),
-            (130, 644, "7"),
-            (200, 656, "a harbour"),
-            (200, 644, "for ferries"),
-            (200, 632, "and mail"),
+@pytest.mark.parametrize(
+    ("texts", "read"),
+    [
+        pytest.param(
+            [
+                *((60, 700, "Port"), (130, 700, "Ships"), (200, 700, "What is told")),
+                *((60, 674, "Visby"), (130, 674, "12"), (200, 680, "ships of wood that"), (200, 668, "carry salt")),
+                *((60, 644, "Slite"), (130, 644, "7")),
+                *((200, 656, "a harbour"), (200, 644, "for ferries"), (200, 632, "and mail")),
+                *((60, 608, "Klinte"), (130, 614, "some"), (130, 602, "boats")),
+                *((200, 614, "fishing"), (200, 602, "in May")),
+                (60, 570, "What stands below is no row of the table."),
+            ],
+            "Port | Ships | What is told\nVisby | 12 | ships of wood that carry salt\n"
+            "Slite | 7 | a harbour for ferries and mail\nKlinte | some boats | fishing in May\n"
+            "What stands below is no row of the table.\n",
+            id="paragraphs in the middle, as LaTeX sets them",
         ),
-        *((60, 608, "Klinte"), (130, 614, "some"), (130, 602, "boats"), (200, 614, "fishing"), (200, 602, "in May")),
-        (60, 570, "What stands below is no row of the table."),
-    ]
-    assert text_of(tmp_path, b"".join(at(x, y, text) for x, y, text in texts)) == (
-        "Port | Ships | What is told\nVisby | 12 | ships of wood that carry salt\n"
-        "Slite | 7 | a harbour for ferries and mail\nKlinte | some boats | fishing in May\n"
-        "What stands below is no row of the table.\n"
-    )
-
-
-def test_names_and_their_descriptions_of_several_lines_stay_together(tmp_path) -> None:
-    texts = [
-        *((60, 700, "command"), (200, 700, "what it does")),
-        *((60, 674, "go to the shop"), (200, 680, "walks down the hill and"), (200, 668, "then over the bridge")),
-        *((60, 650, "come back home"), (200, 650, "walks the same way up again")),
-    ]
-    assert text_of(tmp_path, b"".join(at(x, y, text) for x, y, text in texts)) == (
-        "command | what it does\ngo to the shop | walks down the hill and then over the bridge\n"
-        "come back home | walks the same way up again\n"
-    )
-
-
-def test_cells_that_are_drawn_one_after_the_other_are_one_row(tmp_path) -> None:
-    """Each with its lines from the top, as word processors draw them."""
-    texts = [
-        *((60, 700, "Work"), (200, 700, "Hours"), (300, 700, "Cost")),
-        *((60, 680, "Change of the"), (60, 667, "wiring")),
-        *((200, 680, "79 hours at"), (200, 667, "$85"), (300, 680, "$6,715")),
-        *((60, 647, "Test"), (200, 647, "1 hour"), (300, 647, "$85")),
-    ]
-    assert text_of(tmp_path, b"".join(at(x, y, text) for x, y, text in texts)) == (
-        "Work | Hours | Cost\nChange of the wiring | 79 hours at $85 | $6,715\nTest | 1 hour | $85\n"
-    )
-
-
-def test_cells_of_any_height_in_the_middle_of_their_row_are_in_it(tmp_path) -> None:
-    """As browsers print tables: no line may stand in the middle of the highest cell."""
-    texts = [
-        *((60, 700, "Supplier"), (160, 700, "What"), (300, 700, "Price")),
-        *((60, 680, "Northern"), (60, 666, "Timber"), (60, 652, "Company"), (60, 638, "of Visby")),
-        *((160, 673, "boards and"), (160, 659, "beams for"), (160, 645, "the hall"), (300, 659, "12,400")),
-        *((60, 620, "Slite Lime"), (160, 620, "lime"), (300, 620, "900")),
-    ]
-    assert text_of(tmp_path, b"".join(at(x, y, text) for x, y, text in texts)) == (
-        "Supplier | What | Price\nNorthern Timber Company of Visby | boards and beams for the hall | 12,400\n"
-        "Slite Lime | lime | 900\n"
-    )
+        pytest.param(
+            [
+                *((60, 700, "command"), (200, 700, "what it does")),
+                *(
+                    (60, 674, "go to the shop"),
+                    (200, 680, "walks down the hill and"),
+                    (200, 668, "then over the bridge"),
+                ),
+                *((60, 650, "come back home"), (200, 650, "walks the same way up again")),
+            ],
+            "command | what it does\ngo to the shop | walks down the hill and then over the bridge\n"
+            "come back home | walks the same way up again\n",
+            id="names and descriptions",
+        ),
+        pytest.param(
+            [
+                *((60, 700, "Work"), (200, 700, "Hours"), (300, 700, "Cost")),
+                *((60, 680, "Change of the"), (60, 667, "wiring")),
+                *((200, 680, "79 hours at"), (200, 667, "$85"), (300, 680, "$6,715")),
+                *((60, 647, "Test"), (200, 647, "1 hour"), (300, 647, "$85")),
+            ],
+            "Work | Hours | Cost\nChange of the wiring | 79 hours at $85 | $6,715\nTest | 1 hour | $85\n",
+            id="from the top, as word processors draw them",
+        ),
+        pytest.param(
+            [
+                *((60, 700, "Supplier"), (160, 700, "What"), (300, 700, "Price")),
+                *((60, 680, "Northern"), (60, 666, "Timber"), (60, 652, "Company"), (60, 638, "of Visby")),
+                *((160, 673, "boards and"), (160, 659, "beams for"), (160, 645, "the hall"), (300, 659, "12,400")),
+                *((60, 620, "Slite Lime"), (160, 620, "lime"), (300, 620, "900")),
+            ],
+            "Supplier | What | Price\nNorthern Timber Company of Visby | boards and beams for the hall | 12,400\n"
+            "Slite Lime | lime | 900\n",
+            id="of any height in the middle, as browsers print them",
+        ),
+    ],
+)
+def test_cells_of_several_lines_are_in_their_row(
+    tmp_path: Path, texts: list[tuple[float, float, str]], read: str
+) -> None:
+    assert text_of(tmp_path, b"".join(at(*one) for one in texts)) == read
 
 
 def test_near_rows_of_figures_stay_apart(tmp_path) -> None:

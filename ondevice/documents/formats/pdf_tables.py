@@ -148,11 +148,12 @@ def _as_rows(lines: list[Line]) -> list[Line]:
 
 def _belongs(row: list[Line], line: Line) -> bool:
     """True if a line goes on with a cell of the one before, or begins a cell to the right of it beside the row."""
-    last, top, bottom = row[-1], max(one.base for one in row), min(one.base for one in row)
+    last = row[-1]
     if line.turn != last.turn or len(row) > _MOST_ROWS:
         return False
     if line.left > last.right:
-        return bottom - _BESIDE_ROW * line.size < line.base < top + _MOST_CELL_LINES * line.size
+        bases = [one.base for one in row]
+        return min(bases) - _BESIDE_ROW * line.size < line.base < max(bases) + _MOST_CELL_LINES * line.size
     below = last.base - line.base
     _, left, right = last.cells[-1]  # cells are drawn one after the other
     is_over = left < line.right and line.left < right and not any(line.left < cell[2] for cell in last.cells[:-1])
@@ -179,28 +180,28 @@ def _are_alike(stacks: list[list[Cell]], others: list[list[Cell]]) -> bool:
     few, many = sorted((stacks, others), key=len)
     if len(few) < 2:
         return False
-    spans = [(min(one[1] for one in stack), max(one[2] for one in stack)) for stack in many]
-    hits = [{at for at, (a, b) in enumerate(spans) if a < stack[0][2] and stack[0][1] < b} for stack in few]
+    wholes = [_one_cell(stack) for stack in many]
+    hits = [{at for at, (_, a, b) in enumerate(wholes) if a < stack[0][2] and stack[0][1] < b} for stack in few]
     return all(hits) and len(set().union(*hits)) >= len(few)
+
+
+def _one_cell(stack: list[Cell]) -> Cell:
+    """The lines of a cell as one, over the width of all."""
+    return (
+        " ".join(text for text, _, _ in stack),
+        min(left for _, left, _ in stack),
+        max(right for _, _, right in stack),
+    )
 
 
 def _on_one_line(row: list[Line], stacks: list[list[Cell]]) -> Line:
     """The lines of a row as one; a cell of several lines counts as one word, as its words stand above each other."""
-    bases = [line.base for line in row]
-    whole = _merged(row)
-    whole.base, whole.is_row = (max(bases) + min(bases)) / 2, True
-    whole.cells, tall = [], list[Cell]()
-    for stack in stacks:
-        cell = (
-            " ".join(text for text, _, _ in stack),
-            min(left for _, left, _ in stack),
-            max(right for _, _, right in stack),
-        )
-        whole.cells.append(cell)
-        tall += [cell] if len(stack) > 1 else []
+    bases, whole = [line.base for line in row], _merged(row)
+    tall = [_one_cell(stack) for stack in stacks if len(stack) > 1]
     words = [word for word in whole.words if not any(left <= word[1] and word[2] <= right for _, left, right in tall)]
+    whole.base, whole.is_row = (max(bases) + min(bases)) / 2, True
+    whole.cells = sorted(map(_one_cell, stacks), key=lambda cell: cell[1])
     whole.words = sorted([*words, *tall], key=lambda word: word[1])
-    whole.cells.sort(key=lambda cell: cell[1])
     return whole
 
 
