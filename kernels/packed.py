@@ -2,20 +2,26 @@
 
 A weight is scale * code + offset, the code unsigned; without an offset it is scale * (code - middle). 16 rows
 (outputs) make a tile, and of a tile one group of inputs after the other is stored: 16 scales and 16 offsets in
-float16, then planes of bits. Within them a vector of 64 bytes holds 16 rows x 4 inputs (a chunk): the lower four bits
-of two chunks share a vector, and the upper bits of all chunks another; the upper four of eight bits are laid out as
-the lower. So a product reads a tile once, from front to end.
+float16, then planes of bits. Within them a vector of 64 bytes holds 16 rows x 4 inputs (a chunk): the upper four bits
+of two chunks share a vector, and the lower bits of all chunks another; the lower four of eight bits are laid out as
+the upper. So a product reads a tile once, from front to end.
 
 In two steps, as llama.cpp's K types have them, scales and offsets of a group are whole numbers of 8 bits, which are
 multiplied by two float16 of a unit of 256 inputs; those stand before its groups.
+
+Lower bits may also stand apart, in memory of their own: then who wants to know which outputs are the largest reads
+the upper ones of all rows, and the lower ones of few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
+from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -27,22 +33,27 @@ UNIT_SIZE = 256  # inputs
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The storage of groups of so many bits a weight; sizes in bytes are those of a group of a tile."""
+    """The storage of groups of so many bits a weight; sizes in bytes are those of a group of a tile.
+
+    `lower` bits than four stand beside those, or apart from them, or are taken for half of what they can be, unread.
+    """
 
     bits: int
     group_size: int
     has_offset: bool
     in_two_steps: bool
+    lower: Literal["beside", "apart", "unread"] = "beside"
 
     @property
     def number(self) -> int:
         """Its key in `BY_NUMBER`, for kernels."""
-        return 4 * self.bits + 2 * self.has_offset + self.in_two_steps
+        kind = ("beside", "apart", "unread").index(self.lower)
+        return 64 * kind + 4 * self.bits + 2 * self.has_offset + self.in_two_steps
 
     @property
     def middle(self) -> int:
         """The code of weight 0, without an offset."""
-        return 1 << (self.bits - 1)
+        return (1 << (self.bits - 1)) - ((1 << self.num_lower_bits) // 2 if self.lower == "unread" else 0)
 
     @property
     def num_chunks(self) -> int:
@@ -59,9 +70,14 @@ class Format:
         return 15 if self.bits == 8 else (1 << self.bits) - 1
 
     @property
-    def num_high_bits(self) -> int:
-        """Beside the nibbles."""
-        return 0 if self.bits == 8 else self.bits - 4
+    def num_lower_bits(self) -> int:
+        """Below the upper four."""
+        return self.bits - 4
+
+    @property
+    def lower_bytes(self) -> int:
+        """Of those."""
+        return TILE_ROWS * self.group_size * self.num_lower_bits // 8
 
     @property
     def num_factors(self) -> int:
@@ -93,7 +109,8 @@ class Format:
 
     @property
     def group_bytes(self) -> int:
-        return self.header_bytes + TILE_ROWS * self.group_size * self.bits // 8
+        """Without what stands apart."""
+        return self.header_bytes + self.plane_bytes + (self.lower_bytes if self.lower == "beside" else 0)
 
     @property
     def panel_bytes(self) -> int:
@@ -117,7 +134,18 @@ FORMATS = {
     (bits, has_offset, True): Format(bits, _GROUP_SIZES[bits], has_offset, True)
     for bits, has_offset in ((4, True), (5, True), (6, False))
 }
-BY_NUMBER = {form.number: form for form in FORMATS.values()}
+_PARTED = {
+    form: replace(form, lower="apart") for form in FORMATS.values() if not form.has_offset and form.num_lower_bits > 1
+}
+BY_NUMBER = {
+    form.number: form
+    for form in (*FORMATS.values(), *_PARTED.values(), *(replace(form, lower="unread") for form in _PARTED))
+}
+
+
+def parted(form: Format) -> Format:
+    """The form with its lower bits apart, where that is one."""
+    return _PARTED.get(form, form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,21 +154,40 @@ class PackedRows:
 
     Attributes:
         data: (num_tiles, num_units, unit_bytes) uint8; rows beyond `num_rows` fill up the last tile.
+        lower: (num_tiles, num_groups, lower_bytes) uint8, the bits that stand apart; None: none do.
     """
 
     data: Tensor
     form: Format
     num_rows: int
+    lower: Tensor | None = None
 
     @property
     def num_groups(self) -> int:
         """Of a row."""
         return self.data.shape[1] * self.form.unit_groups
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All memory that they take."""
+        return (self.data,) if self.lower is None else (self.data, self.lower)
+
     def between(self, start: int, stop: int) -> PackedRows:
         """Rows [start, stop) over the same memory; `start` is the first of a tile."""
         assert start % TILE_ROWS == 0
-        return PackedRows(self.data[start // TILE_ROWS : -(-stop // TILE_ROWS)], self.form, stop - start)
+        tiles = slice(start // TILE_ROWS, -(-stop // TILE_ROWS))
+        lower = None if self.lower is None else self.lower[tiles]
+        return PackedRows(self.data[tiles], self.form, stop - start, lower)
+
+    def without_lower(self) -> PackedRows:
+        """The same rows by their upper four bits, over the same memory; where the lower ones stand apart."""
+        assert self.form.lower == "apart"
+        return PackedRows(self.data, replace(self.form, lower="unread"), self.num_rows)
+
+    def tiles(self, numbers: npt.NDArray[np.int64]) -> PackedRows:
+        """A copy of some tiles, made by this thread alone."""
+        data, *lower = (torch.from_numpy(tensor.numpy()[numbers]) for tensor in self.tensors)
+        return PackedRows(data, self.form, len(numbers) * TILE_ROWS, *lower)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +214,7 @@ class PackedWeight:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All memory that it takes."""
-        return tuple(part.data for part in self.parts)
+        return tuple(tensor for part in self.parts for tensor in part.tensors)
 
     def rows(self, start: int, stop: int) -> PackedWeight:
         """Rows [start, stop) over the same memory; `start` is the first of a tile, `stop` may lie beyond the last."""
@@ -193,7 +240,10 @@ def joined(weights: Sequence[PackedWeight]) -> PackedWeight:
         if len(alike) == 1:
             parts += alike
         else:
-            parts.append(PackedRows(_below([part.data for part in alike]), form, sum(part.num_rows for part in alike)))
+            lower = [part.lower for part in alike if part.lower is not None]
+            num_rows = sum(part.num_rows for part in alike)
+            data = _below([part.data for part in alike])
+            parts.append(PackedRows(data, form, num_rows, _below(lower) if lower else None))
     return PackedWeight(tuple(parts))
 
 
@@ -213,6 +263,8 @@ def pack(
     offsets: Tensor | None,
     bits: int,
     units: tuple[Tensor, Tensor | None] | None = None,
+    *,
+    is_parted: bool = False,
 ) -> PackedWeight:
     """Pack the codes of a weight.
 
@@ -221,8 +273,10 @@ def pack(
         scales, offsets: (out_features, num_groups), float; kept in float16, or with `units` as whole numbers of 8 bits.
         bits: of a code: 4, 5, 6 or 8.
         units: what scales and offsets are multiplied by, (out_features, num_units) each, kept in float16.
+        is_parted: lower bits stand apart, of six bits or eight without an offset.
     """
     form = FORMATS[bits, offsets is not None, units is not None]
+    form = parted(form) if is_parted else form
     num_rows, num_columns = codes.shape
     num_groups = num_columns // form.group_size
     assert num_groups * form.group_size == num_columns
@@ -245,20 +299,33 @@ def pack(
     vectors = vectors.view(num_tiles, TILE_ROWS, num_groups, form.num_chunks)
     # (num_tiles, num_groups, chunks, 16 rows x 4 inputs)
     chunks = vectors.permute(0, 2, 3, 1).contiguous().view(torch.uint8)
-    pairs = form.num_chunks // 2
-    for plane in range(form.num_planes):
-        nibbles = chunks >> 4 if plane else chunks & 15
-        parts.append((nibbles[..., :pairs, :] | nibbles[..., pairs:, :] << 4).flatten(2))
-    if form.num_high_bits:
-        high = torch.zeros_like(chunks[..., 0, :])
-        for chunk in range(form.num_chunks):
-            high |= (chunks[..., chunk, :] >> 4) << form.num_high_bits * chunk
-        parts.append(high)
+    num_lower = form.num_lower_bits
+    parts.append(_shared(chunks >> num_lower, 4))
+    lower = _shared(chunks & ((1 << num_lower) - 1), num_lower) if num_lower else None
+    if lower is not None and form.lower == "beside":
+        parts.append(lower)
+        lower = None
     groups, at = data[..., form.unit_header_bytes :].unflatten(-1, (form.unit_groups, form.group_bytes)), 0
     for part in parts:
         groups[..., at : at + part.shape[-1]] = part.unflatten(1, (num_units, form.unit_groups))
         at += part.shape[-1]
-    return PackedWeight((PackedRows(data, form, num_rows),))
+    return PackedWeight((PackedRows(data, form, num_rows, lower),))
+
+
+def _shared(chunks: Tensor, bits: int) -> Tensor:
+    """(tiles, groups, chunks, 64) of so many bits each, as (tiles, groups, bytes): a byte holds them of 8 / bits."""
+    apart = chunks.shape[2] * bits // 8  # chunks that share a vector are so many apart
+    vectors = chunks.unflatten(2, (-1, apart))
+    shared = vectors[:, :, 0].clone()
+    for i in range(1, vectors.shape[2]):
+        shared |= vectors[:, :, i] << bits * i
+    return shared.flatten(2)
+
+
+def _single(data: Tensor, bits: int) -> Tensor:
+    """The inverse of `_shared`."""
+    vectors = data.unflatten(2, (-1, VECTOR_BYTES))
+    return torch.cat([vectors >> bits * i & ((1 << bits) - 1) for i in range(8 // bits)], dim=2)
 
 
 def empty(form: Format) -> PackedWeight:
@@ -280,17 +347,11 @@ def _unpack_rows(rows: PackedRows) -> Tensor:
         shared = rows.data[..., : form.unit_header_bytes].contiguous().view(torch.float16).float()
         factors = factors * shared.repeat_interleave(form.unit_groups, dim=1)
     factors = factors.view(num_tiles, num_groups, -1, TILE_ROWS).permute(2, 0, 3, 1)  # (1 or 2, tiles, rows, groups)
-    at, shape = form.header_bytes, (num_tiles, num_groups, form.num_chunks // 2, VECTOR_BYTES)
-    codes = torch.zeros(num_tiles, num_groups, form.num_chunks, VECTOR_BYTES, dtype=torch.uint8)
-    for plane in range(form.num_planes):
-        joined = data[:, :, at : at + form.plane_bytes].reshape(shape)
-        codes |= torch.cat((joined & 15, joined >> 4), dim=2) << 4 * plane
-        at += form.plane_bytes
-    if form.num_high_bits:
-        high = data[:, :, at:]
-        for chunk in range(form.num_chunks):
-            bits = high >> form.num_high_bits * chunk & ((1 << form.num_high_bits) - 1)
-            codes[:, :, chunk] |= bits << 4
+    upper, num_lower = data[:, :, form.header_bytes : form.header_bytes + form.plane_bytes], form.num_lower_bits
+    codes = _single(upper, 4) << num_lower
+    if num_lower and form.lower != "unread":
+        beside = data[:, :, form.header_bytes + form.plane_bytes :]
+        codes |= _single(beside if rows.lower is None else rows.lower, num_lower)
     # (tiles, groups, chunks, rows, 4) -> (tiles, rows, groups, chunks, 4)
     codes = codes.view(*codes.shape[:3], TILE_ROWS, _CHUNK).permute(0, 3, 1, 2, 4)
     values = codes.reshape(num_tiles, TILE_ROWS, num_groups, form.group_size).float()

@@ -115,14 +115,17 @@ def summary_of(decodings: Sequence[Decoding]) -> dict[str, float]:
 
 
 def bytes_per_token(engine: Engine, num_cached: int) -> int:
-    """Bytes that one decoding step has to read: the weights, but of the input embedding one row, and the cache."""
+    """Bytes that one decoding step has to read: the weights, but of the input embedding one row and of the head no
+    lower bits that stand apart, and the cache."""
     model, parts = engine.loaded.model, engine.decoder.parts
     weights = {parameter.data_ptr(): parameter.nbytes for parameter in model.parameters()}
     embedding, head = model.model.embed_tokens, model.lm_head
     if isinstance(embedding, nn.Embedding) and embedding.weight.data_ptr() != head.weight.data_ptr():
         del weights[embedding.weight.data_ptr()]
     cache = 2 * len(parts.layers) * parts.num_kv_heads * parts.head_dim * num_cached * engine.loaded.dtype.itemsize
-    return sum(weights.values()) + packed_bytes(model) + cache
+    apart = [] if isinstance(head.weight, Tensor) else [rows.lower for rows in head.weight.parts]
+    unread = sum(lower.nbytes for lower in apart if lower is not None)
+    return sum(weights.values()) + packed_bytes(model) - unread + cache
 
 
 def llama_speeds(gguf: Path, ids: Sequence[int], num_new: int, num_rounds: int) -> dict[str, list[float]]:
@@ -155,8 +158,8 @@ class _PotDecoding:
         began = time.perf_counter()
         for _ in range(num_new):
             out = decoder.forward(token, self._pot)
-            token = decoder.head.logits(out.hidden_states[:, -1]).argmax(dim=-1, keepdim=True)
-            tokens.append(int(token))  # as an answer is shown token by token
+            tokens.append(decoder.head.likeliest(out.hidden_states[:, -1]))
+            token = decoder.ids(tokens[-1:])
         seconds = time.perf_counter() - began
         self._pot.rewind_to_(*self._lengths)
         return seconds, tokens

@@ -240,7 +240,7 @@ def _new_pot(decoder: Decoder, capacity: int, pot_layers_per_layer: int) -> Memo
 
 @torch.inference_mode()
 def _choose(decoder: Decoder, state: Tensor) -> None:
-    decoder.head.logits(state[:, -1]).argmax(dim=-1).item()
+    decoder.head.likeliest(state[:, -1])
 
 
 def _take_turns(works: Mapping[str, Callable[[], object]]) -> dict[str, float]:

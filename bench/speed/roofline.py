@@ -113,7 +113,7 @@ def _decoding_after(decoder: Decoder, ids: Tensor) -> Callable[[], None]:
     @torch.inference_mode()
     def decode() -> None:
         for _ in range(_TOKENS_PER_TURN):
-            decoder.head.logits(decoder.forward(ids[:, :1], pot).hidden_states[:, -1])
+            decoder.head.likeliest(decoder.forward(ids[:, :1], pot).hidden_states[:, -1])
             pot.rewind_to_(*lengths)
 
     return decode

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ondevice.kernels.packed import FORMATS, TILE_ROWS, Format, PackedRows, PackedWeight
+from ondevice.kernels.packed import FORMATS, TILE_ROWS, Format, PackedRows, PackedWeight, parted
 from ondevice.kernels.projection import prepare_packed
 from torch import Tensor, nn
 
@@ -81,7 +81,7 @@ class _Forms:
         """None: it is not packed."""
         if self._quantization == "stored":  # a file that is not here is of the usual kind: four bits, six in the head
             own = self._own.get(self._names(f"{name}.weight")) if self._own else None
-            return own or (FORMATS[6, False, True] if name == _HEAD else FORMATS[4, True, True])
+            return parted(own or FORMATS[6, False, True]) if name == _HEAD else own or FORMATS[4, True, True]
         bits = {"8bit": 8, "4bit": 8 if name == _HEAD else 4}.get(self._quantization)
         form = None if bits is None else FORMATS[bits, bits == 4, False]
         return form if form is not None and module.in_features % form.group_size == 0 else None
@@ -102,7 +102,8 @@ def _packed(num_rows: int, num_columns: int, form: Format) -> PackedWeight:
     num_bytes = form.unit_header_bytes or form.header_bytes
     scales = torch.full((num_bytes // 2,), _SCALE, dtype=torch.float16).view(torch.uint8)
     data[..., :num_bytes] = scales
-    return PackedWeight((PackedRows(data, form, num_rows),))
+    lower = torch.zeros(len(data), num_groups, form.lower_bytes, dtype=torch.uint8) if form.lower == "apart" else None
+    return PackedWeight((PackedRows(data, form, num_rows, lower),))
 
 
 def _random(weight: Tensor, dtype: torch.dtype) -> Tensor:

@@ -126,7 +126,7 @@ class _Whole:
         for part in parts:
             self._decoder.forward(part, self._pot)
         out = self._decoder.forward(torch.cat((last, self._question), dim=1), self._pot)
-        int(self._decoder.head.logits(out.hidden_states[:, -1]).argmax())
+        self._decoder.head.likeliest(out.hidden_states[:, -1])
         layers = self._pot.shape.num_layers
         self._pot.rewind_to_([0] * layers, [0] * layers)
 
@@ -164,7 +164,7 @@ class _Skimmed:
             origin = torch.arange(start, stop, dtype=torch.int32, device=self._main.device)
             out = self._main.forward(ids, self._pot, origin=origin, offsets=part - start, span=stop - start)
             start = stop
-        int(self._main.head.logits(out.hidden_states[:, -1]).argmax())
+        self._main.head.likeliest(out.hidden_states[:, -1])
         for pot in (self._pot, speculator.opened_pot()):
             pot.rewind_to_([0] * pot.shape.num_layers, [0] * pot.shape.num_layers)
         speculator.num_seen = 0

@@ -94,20 +94,25 @@ def _word_sums(b: Builder, words: ir.Value, factor: int) -> ir.Value:
     return b.mul(_add_pairs(b, b.sext(words, _of(I32, 2))), same(_of(I32), factor))
 
 
-def _num_planes(form: Format) -> int:
-    """Factors of a product: bits that are stored apart are multiplied together where sums have room."""
-    return 1 if LEVEL >= VNNI else form.num_planes
+def _planes(form: Format) -> range:
+    """Factors of a product: the four upper bits (1) and the lower of eight (0) are one where sums have room."""
+    if LEVEL >= VNNI or form.num_planes == 1:
+        return range(1)
+    return range(1, 2) if form.lower == "unread" else range(2)
 
 
 class _Packed:
-    """A group of a tile of weights as it is stored."""
+    """A group of a tile of weights as it is stored; at `lower` are the tile's bits that stand apart."""
 
-    def __init__(self, b: Builder, tile: ir.Value, group: ir.Value, form: Format) -> None:
+    def __init__(self, b: Builder, tile: ir.Value, lower: ir.Value, group: ir.Value, form: Format) -> None:
         self._b, self._form = b, form
         per_unit = ir.Constant(I64, form.unit_groups)
         self._unit = b.advanced(tile, form.unit_bytes, b.udiv(group, per_unit))
         within = b.advanced(self._unit, form.group_bytes, b.urem(group, per_unit))
         self.address = b.add(within, ir.Constant(I64, form.unit_header_bytes))
+        self._upper = b.add(self.address, ir.Constant(I64, form.header_bytes))
+        beside = b.add(self._upper, ir.Constant(I64, form.plane_bytes))
+        self.lower = beside if form.lower == "beside" else b.advanced(lower, form.lower_bytes, group)
 
     def scale(self, part: int) -> ir.Value:
         return self._factor(_num_lanes() * part)
@@ -116,31 +121,24 @@ class _Packed:
         return self._factor(TILE_ROWS + _num_lanes() * part)
 
     def weights(self, part: int, chunk: int, plane: int) -> ir.Value:
-        """Some outputs x 4 inputs, unsigned; of `plane` 1 the upper four of eight bits."""
-        b, form, kind = self._b, self._form, _of(I8, 4)
-        low = self._nibbles(part, chunk, plane)
-        if form.num_high_bits:
-            high = self._words(form.header_bytes + form.plane_bytes, part)
-            upper = ((1 << form.num_high_bits) - 1) << 4
-            low = b.or_(low, self._bits(high, 4 - form.num_high_bits * chunk, upper))
-        elif form.num_planes > _num_planes(form):
-            low = b.or_(low, b.shl(self._nibbles(part, chunk, 1), same(low.type, 4)))
-        return b.bitcast(low, kind)
+        """Some outputs x 4 inputs, unsigned; of eight bits in two planes the upper four (1) or the lower (0)."""
+        form, num_lower = self._form, self._form.num_lower_bits
+        if _planes(form).stop == 2:
+            found = self._bits(self._upper if plane else self.lower, part, chunk, 4, 0)
+        else:
+            found = self._bits(self._upper, part, chunk, 4, num_lower)
+            if num_lower and form.lower != "unread":
+                found = self._b.or_(found, self._bits(self.lower, part, chunk, num_lower, 0))
+        return self._b.bitcast(found, _of(I8, 4))
 
-    def _nibbles(self, part: int, chunk: int, plane: int) -> ir.Value:
-        form = self._form
-        pairs = form.num_chunks // 2
-        nibbles = self._words(form.header_bytes + plane * form.plane_bytes + chunk % pairs * VECTOR_BYTES, part)
-        return self._bits(nibbles, 0 if chunk < pairs else -4, 0x0F)
-
-    def _words(self, offset: int, part: int) -> ir.Value:
-        return self._b.load_at(self.address, offset + _first(part), _of(I16, 2))
-
-    def _bits(self, words: ir.Value, shift: int, mask: int) -> ir.Value:
-        """Bits of every byte, moved up by `shift` or down; what crosses into the neighbour is masked away."""
-        b = self._b
+    def _bits(self, plane: ir.Value, part: int, chunk: int, bits: int, to: int) -> ir.Value:
+        """So many bits of every byte, moved up by `to`; what crosses into the neighbour is masked away."""
+        b, apart = self._b, self._form.num_chunks * bits // 8
+        words = b.load_at(plane, chunk % apart * VECTOR_BYTES + _first(part), _of(I16, 2))
+        shift = to - chunk // apart * bits
         if shift:
             words = (b.shl if shift > 0 else b.lshr)(words, same(words.type, abs(shift)))
+        mask = ((1 << bits) - 1) << to
         return b.and_(words, same(words.type, mask << 8 | mask))
 
     def _factor(self, number: int) -> ir.Value:
@@ -170,16 +168,18 @@ class _Panel:
 
 
 @kernel_part(num_literals=1)
-def unpack_group(b: Builder, tile: ir.Value, number: ir.Value, panel: ir.Value, form_number: int) -> None:
+def unpack_group(
+    b: Builder, tile: ir.Value, lower: ir.Value, number: ir.Value, panel: ir.Value, form_number: int
+) -> None:
     """A group of a tile, as `multiply_groups` reads it fastest."""
     form = BY_NUMBER[form_number]
-    group = _Packed(b, tile, number, form)
+    group = _Packed(b, tile, lower, number, form)
     for part in _parts():
         first = _first(part)
         b.store_at(group.scale(part), panel, first)
         if form.has_offset:
             b.store_at(group.offset(part), panel, 4 * TILE_ROWS + first)
-        for plane in range(_num_planes(form)):
+        for plane in _planes(form):
             for chunk in range(form.num_chunks):
                 b.store_at(group.weights(part, chunk, plane), panel, form.panel_offset(chunk, plane) + first)
 
@@ -188,6 +188,7 @@ def unpack_group(b: Builder, tile: ir.Value, number: ir.Value, panel: ir.Value, 
 def multiply_groups(
     b: Builder,
     weights: ir.Value,
+    lower: ir.Value,
     panel_stride: ir.Value,
     tile_stride: ir.Value,
     num_groups: ir.Value,
@@ -205,8 +206,8 @@ def multiply_groups(
 ) -> None:
     """out[token, 0:16 * num_tiles] = begun[token] + the groups' weights times their part of x[token].
 
-    Strides are in bytes; without one of its own `begun` is the same for all tokens. `weights` are tiles as they are
-    packed, or else panels, whose groups lie a stride apart.
+    Strides are in bytes; without one of its own `begun` is the same for all tokens. `weights` are a tile as it is
+    packed, `lower` its bits that stand apart, or else panels, whose groups lie a stride apart.
     `x`, `scales` and `sums` are those of `num_tokens` tokens that `round_group` has laid side by side. Offsets come
     last, in a loop of their own, which has more registers for them.
     """
@@ -223,7 +224,7 @@ def multiply_groups(
         """By column: what holds the weights, and the part of it."""
         starts = [b.advanced(weights, tile_stride, tile) for tile in range(num_tiles)]
         if is_packed:
-            tiles: list[_Packed | _Panel] = [_Packed(b, start, group, form) for start in starts]
+            tiles: list[_Packed | _Panel] = [_Packed(b, start, lower, group, form) for start in starts]
         else:
             tiles = [_Panel(b, b.advanced(start, panel_stride, group), form) for start in starts]
         return [(tile, part) for tile in tiles for part in parts]
@@ -232,6 +233,8 @@ def multiply_groups(
         vectors = vectors_of(loop.index)
         if isinstance(vectors[0][0], _Packed):
             b.prefetch(vectors[0][0].address, _AHEAD, form.group_bytes)
+            if form.lower == "apart":
+                b.prefetch(vectors[0][0].lower, _AHEAD, form.lower_bytes)
         here = b.advanced(x, form.group_size * num_tokens, loop.index)
         group_scales = b.advanced(scales, 4 * num_tokens, loop.index)
         group_sums = None if form.has_offset else b.advanced(sums, 4 * num_tokens, loop.index)
@@ -288,6 +291,6 @@ def _group_products(
 def _stretches(form: Format) -> Iterator[tuple[int, range]]:
     """Chunks whose products can be added up in 16 bits, if that is what sums have."""
     length = form.num_chunks if LEVEL >= VNNI else min(4, _LARGEST_WORD // (2 * form.largest * LARGEST))
-    for plane in range(_num_planes(form)):
+    for plane in _planes(form):
         for first in range(0, form.num_chunks, length):
             yield plane, range(first, min(first + length, form.num_chunks))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
@@ -87,7 +88,7 @@ def calls(x: Tensor, weight: PackedWeight, bias: Tensor | None, out: Tensor, num
         layout, memory, call = _laid_out(x, part, bias, out, first, num_threads)
         arguments = np.frombuffer(bytearray(call), np.uint8)
         zeroed = memory.data_ptr(), COUNTER_BYTES
-        found.append(Call(layout.round.address, arguments, zeroed=zeroed, kept=(memory, part.data)))
+        found.append(Call(layout.round.address, arguments, zeroed=zeroed, kept=(memory, *part.tensors)))
         found.append(Call(layout.multiply.address, arguments, is_shared=True))
         first += part.num_rows
     return found
@@ -106,6 +107,7 @@ def _laid_out(
         address + layout.scales,
         address + layout.sums,
         rows.data.data_ptr(),
+        0 if rows.lower is None else rows.lower.data_ptr(),
         0 if bias is None else bias.data_ptr() + 4 * first,
         out.data_ptr() + 4 * first,
         address,
@@ -174,6 +176,9 @@ def prepare(weights: Iterable[PackedWeight]) -> None:
             step = _step(num_tokens)
             _kernel(ROUND, form, step)
             _kernel(FEW if num_tokens <= FEW_TOKENS else MANY, form, step)
+        if form.lower == "apart":
+            for stage in (ROUND, FEW):
+                _kernel(stage, replace(form, lower="unread"), 1)
     prepare_helpers()
 
 

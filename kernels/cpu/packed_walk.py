@@ -21,7 +21,7 @@ ROUND, FEW, MANY = 0, 1, 2  # stages: activations to bytes; products with weight
 # Two counters, and what is 0, as much as the outputs of two tiles, at the beginning of a call's memory.
 _ZEROS, COUNTER_BYTES = 128, 256
 
-_ADDRESSES = ("x", "rounded", "scales", "sums", "weights", "bias", "out", "counters", "panels")
+_ADDRESSES = ("x", "rounded", "scales", "sums", "weights", "lower", "bias", "out", "counters", "panels")
 _SIZES = (
     *("num_tokens", "num_groups", "num_tiles", "out_stride", "panel_groups", "panel_bytes"),
     *("tokens_per_block", "tiles_per_draw"),
@@ -38,7 +38,7 @@ def compiled(stage: int, form_number: int, step: int) -> Kernel:
     parts_changed = last_change((byte_rounding, byte_vectors, counters, packed, vectors))
     form = BY_NUMBER[form_number]
     group_size, panel_bytes = form.group_size, form.panel_bytes
-    unit_groups, unit_bytes = form.unit_groups, form.unit_bytes
+    unit_groups, unit_bytes, lower_bytes = form.unit_groups, form.unit_bytes, form.lower_bytes
     level, at_once = byte_vectors.LEVEL, byte_vectors.tiles_at_once()
 
     # The stages are branches, of which Numba compiles the one that is taken: a function in the key of its cache would
@@ -48,11 +48,12 @@ def compiled(stage: int, form_number: int, step: int) -> Kernel:
         if stage == ROUND:
             _round(carray(call, 1, _CALL)[0], group_size, step, form_number)
         elif stage == FEW:
-            _few(carray(call, 1, _CALL)[0], group_size, unit_groups, unit_bytes, step, form_number)
+            _few(carray(call, 1, _CALL)[0], group_size, unit_groups, unit_bytes, lower_bytes, step, form_number)
         else:
             _many(
-                carray(call, 1, _CALL)[0], group_size, unit_groups, unit_bytes, panel_bytes, step, at_once, form_number
-            )
+                carray(call, 1, _CALL)[0], group_size, unit_groups, unit_bytes, lower_bytes, panel_bytes, step,
+                at_once, form_number,
+            )  # fmt: skip
 
     return built(work)
 
@@ -83,7 +84,9 @@ def _round(call: Any, group_size: int, step: int, form_number: int) -> None:
 
 
 @jit
-def _few(call: Any, group_size: int, unit_groups: int, unit_bytes: int, step: int, form_number: int) -> None:
+def _few(
+    call: Any, group_size: int, unit_groups: int, unit_bytes: int, lower_bytes: int, step: int, form_number: int
+) -> None:
     """One thread: tiles that no other has taken, straight from their packed form."""
     literally(step), literally(form_number)
     num_groups, per_draw = call.num_groups, call.tiles_per_draw
@@ -96,6 +99,7 @@ def _few(call: Any, group_size: int, unit_groups: int, unit_bytes: int, step: in
             _add_tiles(
                 call,
                 call.weights + tile * tile_bytes,
+                call.lower + tile * num_groups * lower_bytes,
                 0,
                 0,
                 tile,
@@ -117,6 +121,7 @@ def _many(
     group_size: int,
     unit_groups: int,
     unit_bytes: int,
+    lower_bytes: int,
     panel_bytes: int,
     step: int,
     at_once: int,
@@ -142,13 +147,16 @@ def _many(
         for start in range(0, num_groups, call.panel_groups):
             num_here = min(call.panel_groups, num_groups - start)
             for i in range(at_once):
-                weights = call.weights + min(tile + i, call.num_tiles - 1) * (num_groups // unit_groups * unit_bytes)
+                number = min(tile + i, call.num_tiles - 1)
+                weights = call.weights + number * (num_groups // unit_groups * unit_bytes)
+                lower = call.lower + number * num_groups * lower_bytes
                 for group in range(num_here):
                     to = panel + i * tile_bytes + group * panel_bytes
-                    unpack_group(weights, start + group, to, form_number)
+                    unpack_group(weights, lower, start + group, to, form_number)
             _add_tiles(
                 call,
                 panel,
+                0,
                 panel_bytes,
                 tile_bytes,
                 tile,
@@ -168,6 +176,7 @@ def _many(
 def _add_tiles(
     call: Any,
     weights: int,
+    lower: int,
     stride: int,
     tile_stride: int,
     tile: int,
@@ -191,7 +200,7 @@ def _add_tiles(
         if start == 0:
             begun, begun_stride = call.bias + column if call.bias != 0 else zeros, 0
         multiply_groups(
-            weights, stride, tile_stride, num_here,
+            weights, lower, stride, tile_stride, num_here,
             call.rounded + at * group_size, call.scales + 4 * at, call.sums + 4 * at,
             begun, begun_stride, out, call.out_stride,
             step, form_number, is_packed, num_tiles,

@@ -215,12 +215,9 @@ class Answer:
         if self._judgement is not None and self.stop_reason == "not_found":
             yield from self._refuse(self._judgement.refusal)
             return
-        decoder, tokenizer = self._context.decoder, self._context.loaded.tokenizer
+        tokenizer = self._context.loaded.tokenizer
         while True:
-            logits = decoder.head.logits(out.hidden_states[:, -1])
-            if self._barred and not self._written:
-                logits = logits.index_fill(1, decoder.ids(self._barred)[0], -torch.inf)
-            token = plain.choose(logits)
+            token = plain.choose(out.hidden_states[:, -1], () if self._written else self._barred)
             if not self._num_new:
                 self._clock.book("question")
                 self._ttft = self._clock.total

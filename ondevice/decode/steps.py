@@ -62,9 +62,14 @@ class PlainStep:
         self.generation, self.generator, self._is_stopped = generation, generator, is_stopped
         self.keeps_queries = False
 
-    def choose(self, logits: Tensor) -> int:
-        """The next token of the answer, from logits (1, vocab_size) of the last state."""
-        temperature, top_p = self.generation.temperature, self.generation.top_p
+    def choose(self, last: Tensor, barred: Sequence[int] = ()) -> int:
+        """The next token of the answer, none of `barred`, from the last state (1, hidden_size)."""
+        temperature, top_p, head = self.generation.temperature, self.generation.top_p, self.decoder.head
+        if temperature == 0 and not barred:
+            return head.likeliest(last)
+        logits = head.logits(last)
+        if barred:
+            logits = logits.index_fill(1, self.decoder.ids(barred)[0], -torch.inf)
         return int(sample(logits, temperature=temperature, top_p=top_p, generator=self.generator))
 
     def next(self, token: int, *, ends_early: bool = True) -> Pass:

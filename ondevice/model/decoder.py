@@ -202,7 +202,7 @@ class Decoder:
                 if self._one_token is not None and runs_calls(self.parts.norm.weight):
                     run.stop_if_asked()
                     hidden = self._one_token.run(self.parts.embed(input_ids), pot, angles, options.attention)
-                    return run.committed(self.parts.norm(hidden), num_staying)
+                    return run.committed(hidden, num_staying)
             return run.committed(run.through(input_ids), num_staying)
         except BaseException:  # stopped, or no memory: the pot is as it was before this pass
             pot.discard_(input_ids.shape[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ondevice.kernels.likeliest import likeliest
 from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import project
 from ondevice.kernels.token_loss import token_loss
@@ -26,6 +27,10 @@ class Head:
         """(..., hidden_size) after the final norm -> (..., vocab_size)."""
         logits = project(self._scaled(hidden_states), self._weight)
         return logits if self._softcap is None else self._softcap * torch.tanh(logits / self._softcap)
+
+    def likeliest(self, hidden_states: Tensor) -> int:
+        """The token with the largest logit; (1, hidden_size) after the final norm."""
+        return likeliest(self._scaled(hidden_states), self._weight)
 
     @torch.inference_mode()
     def token_loss(self, hidden_states: Tensor, targets: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ class OneToken:
             decode_attention: of the token; None: plain attention.
 
         Returns:
-            (1, 1, hidden_size) before the final norm, a new tensor.
+            (1, 1, hidden_size) after the final norm, a new tensor.
         """
         num_threads = torch.get_num_threads()
         if num_threads != self._num_threads:
@@ -92,10 +92,11 @@ class OneToken:
             self._pot_calls.run(pot, angles)
         else:
             self._layer_by_layer(pot, angles, decode_attention or PLAIN)
-        return self._buffers.state.view(hidden.shape).clone()
+        return self._buffers.normed.view(hidden.shape).clone()
 
     def _lay_out(self, num_threads: int) -> None:
-        """The calls of each layer before its attention, the last of which turns the heads, and after it."""
+        """The calls of each layer before its attention, the last of which turns the heads, and after it; the final norm
+        after the last one's."""
         at, num_heads = self._buffers, self._parts.num_heads
         self._before, self._after = list[list[Call]](), list[list[Call]]()
 
@@ -113,6 +114,7 @@ class OneToken:
             after.append(token_parts.gate_call(at.gate_up, at.activated))
             after += packed_product.calls(at.activated, layer.down, at.state, at.state, num_threads)
             self._after.append(after)
+        self._after[-1].append(token_parts.norm_call(at.state, self._parts.norm, at.normed))
         between = zip([[], *self._after], [*self._before, []], strict=True)
         self._pieces = [Sequence([*after, *before]) for after, before in between]
         self._num_threads, self._pot_calls = num_threads, None
@@ -199,7 +201,7 @@ class _PotCalls:
         return bool(pot.rotated) or (pot.is_coded and pot.shape.code_bits == (8, 8) and pot.victims is None)
 
     def run(self, pot: MemoryPot, angles: Angles) -> None:
-        """The token through all layers: from `_Buffers.state` to there."""
+        """The token through all layers and the final norm: from `_Buffers.state` to `normed`."""
         tables, victims = _Tables(angles, pot), pot.victims
         for index, call in enumerate(self._turns):
             tables.turn(call, index)

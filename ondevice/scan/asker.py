@@ -41,27 +41,27 @@ class Asker:
         """The likeliest answer of at most so many tokens, and whether the model ended it; raises PassStopped."""
         written, guard = list[int](), LoopGuard()
         with self.pot.savepoint():
-            logits = self._read(question)
+            last = self._read(question)
             while len(written) < most:
-                token = int(logits.argmax(dim=-1))
+                token = self._decoder.head.likeliest(last)
                 if token in self._tokenizer.eos_ids:
                     return self._tokenizer.decode(written), True
                 written.append(token)
                 if guard.push(token):
                     break
-                logits = self._read([token])
+                last = self._read([token])
         return self._tokenizer.decode(written), False
 
     def leaning(self, question: Sequence[int], one: int, other: int) -> float:
         """The difference of two tokens' logits at the first place of the answer; raises PassStopped."""
         with self.pot.savepoint():
-            logits = self._read(question)[0]
+            logits = self._decoder.head.logits(self._read(question))[0]
         return float(logits[one] - logits[other])
 
     @torch.inference_mode()
     def _read(self, ids: Sequence[int]) -> Tensor:
-        """Logits (1, vocab_size) after some more ids."""
+        """The last state (1, hidden_size) after some more ids."""
         decoder = self._decoder
         out = decoder.forward(decoder.ids(list(ids)), self.pot, is_stopped=self._is_stopped)
         self.num_passed += len(ids)
-        return decoder.head.logits(out.hidden_states[:, -1])
+        return out.hidden_states[:, -1]

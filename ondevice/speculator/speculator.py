@@ -197,7 +197,7 @@ class Speculator:
             self._mass = [mass[..., :used] for mass, used in zip(out.mass, before, strict=True)] if observed else []
             passes = [out.queries]
             for _ in range(self.config.num_lookahead):
-                token = int(self.decoder.head.logits(out.hidden_states[:, -1]).argmax())
+                token = self.decoder.head.likeliest(out.hidden_states[:, -1])
                 if token in self._eos_ids:
                     break
                 out = self.decoder.forward(self.decoder.ids([token]), pot, keeps_queries=True, is_stopped=is_stopped)

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from ondevice.kernels.cpu import byte_vectors
+from ondevice.kernels.likeliest import likeliest
 from ondevice.kernels.packed import FORMATS, UNIT_SIZE, PackedWeight, joined, pack, unpack
 from ondevice.kernels.projection import project
 from ondevice.kernels.rounding import quantize
@@ -36,7 +38,12 @@ def fitting(shape: tuple[int, int], in_two_steps: bool) -> tuple[int, int]:
 
 
 def weight_of(
-    bits: int, has_offset: bool, shape: tuple[int, int], seed: int = 0, in_two_steps: bool = False
+    bits: int,
+    has_offset: bool,
+    shape: tuple[int, int],
+    seed: int = 0,
+    in_two_steps: bool = False,
+    is_parted: bool = False,
 ) -> tuple[PackedWeight, Tensor]:
     """A packed weight, and its values."""
     generator = torch.Generator().manual_seed(seed)
@@ -60,7 +67,7 @@ def weight_of(
         values = values * scales[..., None] + offsets[..., None]
     else:
         values = (values - (1 << (bits - 1))) * scales[..., None]
-    return pack(codes, *packed_factors, bits, units), values.view(shape)
+    return pack(codes, *packed_factors, bits, units, is_parted=is_parted), values.view(shape)
 
 
 def rounded(x: Tensor, group_size: int) -> Tensor:
@@ -158,6 +165,73 @@ def test_rows_of_several_formats_make_one_weight() -> None:
     assert torch.allclose(project(x, both, bias), apart, atol=1e-4)
 
 
+@pytest.mark.parametrize(("bits", "in_two_steps"), [(6, False), (6, True), (8, False)])
+def test_lower_bits_may_stand_apart(bits: int, in_two_steps: bool) -> None:
+    shape = fitting((56, 96), in_two_steps)
+    (beside, values), (parted, _) = (
+        weight_of(bits, False, shape, in_two_steps=in_two_steps, is_parted=each) for each in (False, True)
+    )
+    (rows,) = parted.parts
+    assert rows.lower is not None
+    assert parted.nbytes == beside.nbytes
+    assert torch.equal(unpack(parted), values)
+    assert torch.equal(unpack(parted.rows(16, 40)), values[16:40])
+    assert torch.equal(unpack(joined([parted.rows(0, 32), parted.rows(32, 56)])), values)
+    assert torch.equal(unpack(PackedWeight((rows.tiles(np.array([2, 0])),))), torch.cat((values[32:48], values[:16])))
+    for num_tokens in (1, 2, 7, 40):
+        x = torch.randn(num_tokens, shape[1])
+        assert torch.equal(project(x, parted), project(x, beside))
+    upper = PackedWeight((rows.without_lower(),))
+    step = unpack(beside).unflatten(1, (-1, rows.form.group_size)) - unpack(upper).unflatten(
+        1, (-1, rows.form.group_size)
+    )
+    assert upper.nbytes < parted.nbytes
+    assert (step.norm() < 0.1 * values.norm()).item()
+    one = torch.ones(1, shape[1])  # rounded to bytes it is the same
+    torch.testing.assert_close(project(one, upper), project_ref(one, unpack(upper)), rtol=1e-5, atol=1e-3)
+
+
+def _head(num_rows: int, seed: int = 0) -> PackedWeight:
+    generator = torch.Generator().manual_seed(seed)
+    codes = (torch.randn(num_rows, 256, generator=generator) * 14 + 32).clamp(0, 63).to(torch.uint8)
+    return pack(codes, torch.full((num_rows, 16), 0.01), None, 6, is_parted=True)
+
+
+@pytest.mark.parametrize("num_rows", [16, 700, 2000])
+def test_the_likeliest_is_the_largest_of_all(num_rows: int) -> None:
+    head = _head(num_rows)
+    for seed in range(20):
+        x = torch.randn(1, 256, generator=torch.Generator().manual_seed(seed))
+        assert likeliest(x, head) == int(project(x, head).argmax())
+        assert likeliest(x, unpack(head)) == int(project_ref(x, unpack(head)).argmax())
+
+
+def test_lower_bits_of_few_rows_are_read_where_one_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of others all are, or the order of rows that differ in those bits alone would be left to chance."""
+    head, sizes = _head(4000), list[tuple[str, int]]()
+
+    def noted(x: Tensor, weight: PackedWeight) -> Tensor:
+        sizes.extend((part.form.lower, part.num_rows) for part in weight.parts)
+        return project(x, weight)
+
+    monkeypatch.setattr("ondevice.kernels.likeliest.project", noted)
+    ahead = unpack(head)[1234][None]  # its own product is far above all others
+    assert likeliest(ahead, head) == 1234
+    assert sizes[0] == ("unread", 4000)
+    assert all(lower == "apart" and num_rows < 1000 for lower, num_rows in sizes[1:])
+    sizes.clear()
+    (rows,) = head.parts
+    same = PackedWeight((rows.tiles(np.zeros(100, np.int64)),))  # a hundred times the same rows
+    assert likeliest(ahead, same) == int(project(ahead, same).argmax())
+    assert sizes[-1] == ("apart", 1600)
+
+
+def test_float32_that_is_forced_chooses_among_unpacked_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, x = _head(2000), torch.randn(1, 256)
+    monkeypatch.setenv("KERNELS_PACKED", "float32")
+    assert likeliest(x, head) == int(project_ref(x, unpack(head)).argmax())
+
+
 def test_token_loss_of_a_packed_head() -> None:
     packed = pack(torch.randint(0, 64, (200, 96), dtype=torch.uint8), torch.full((200, 6), 0.01), None, 6)
     states, targets = torch.randn(1, 20, 96), torch.randint(0, 200, (1, 20))
@@ -175,12 +249,15 @@ def test_all_processors_get_the_same_products(level: str) -> None:
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "import torch\n"
         "from ondevice.kernels.cpu import byte_vectors\n"
+        "from ondevice.kernels.packed import PackedWeight\n"
         "from tests.kernels.test_packed import weight_of\n"
         "from ondevice.kernels.projection import project\n"
         "x = torch.randn(12, 256, generator=torch.Generator().manual_seed(1))\n"
         "formats = [(4, True, 0), (5, False, 0), (6, False, 0), (8, False, 0)]\n"
         "formats += [(4, True, 1), (5, True, 1), (6, False, 1)]\n"
         "weights = [weight_of(*one[:2], (48, 256), in_two_steps=bool(one[2]))[0] for one in formats]\n"
+        "parted = [weight_of(bits, False, (48, 256), is_parted=True)[0] for bits in (6, 8)]\n"
+        "weights += parted + [PackedWeight((one.parts[0].without_lower(),)) for one in parted]\n"
         "fast = [project(x[:n], weight) for weight in weights for n in (5, 12)]\n"
         f"byte_vectors.LEVEL = byte_vectors.{level}\n"
         "from ondevice.kernels.cpu import packed_product, packed_walk\n"

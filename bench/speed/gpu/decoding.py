@@ -154,7 +154,7 @@ def _decode(
         if overwrites:
             pot.victims = slice(4 + number, 5 + number)
         out = decoder.forward(decoder.ids([token]), pot)
-        token = int(decoder.head.logits(out.hidden_states[:, -1]).argmax(dim=-1))
+        token = decoder.head.likeliest(out.hidden_states[:, -1])
         tokens.append(token)
     return time.perf_counter() - began, tokens
 

@@ -35,7 +35,7 @@ def measure_prompt(run: Run) -> None:
             decoder.synchronize()
             began = time.perf_counter()
             out = decoder.forward(ids, pot, pruning=pruning)
-            int(decoder.head.logits(out.hidden_states[:, -1]).argmax())
+            decoder.head.likeliest(out.hidden_states[:, -1])
             seconds.setdefault(contender, []).append(time.perf_counter() - began)
             del pot, out, pruning
     case = {"model": name, "prompt tokens": _PROMPT_TOKENS}

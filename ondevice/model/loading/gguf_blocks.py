@@ -58,23 +58,26 @@ class BlockType(NamedTuple):
         return raw.view(raw.shape[0], num_columns // self.num_values, self.num_bytes)
 
 
-def pack_rows(raw: Tensor, kind: int, num_columns: int) -> PackedWeight:
+def pack_rows(raw: Tensor, kind: int, num_columns: int, *, is_parted: bool = False) -> PackedWeight:
     """Pack the rows of a tensor as they are stored.
 
     Args:
         raw: (num_rows, bytes of a row) uint8.
         kind: ggml's number of the type, one of `BLOCK_TYPES`.
+        is_parted: lower bits stand apart, as `pack` says.
     """
     block_type = BLOCK_TYPES[kind]
     rows: PackedRows | None = None
     for number, some in enumerate(block_type.blocks(raw, num_columns).split(ROWS_AT_ONCE)):
-        (part,) = pack(*block_type.read(some)).parts
+        (part,) = pack(*block_type.read(some), is_parted=is_parted).parts
         if rows is None:
             # One place for all from the start: a head that is laid together in the end is there twice.
-            data = part.data.new_empty(-(-raw.shape[0] // TILE_ROWS), *part.data.shape[1:])
-            rows = PackedRows(data, part.form, raw.shape[0])
+            num_tiles = -(-raw.shape[0] // TILE_ROWS)
+            data, *lower = (tensor.new_empty(num_tiles, *tensor.shape[1:]) for tensor in part.tensors)
+            rows = PackedRows(data, part.form, raw.shape[0], *lower)
         at = number * ROWS_AT_ONCE // TILE_ROWS
-        rows.data[at : at + part.data.shape[0]] = part.data
+        for whole, tensor in zip(rows.tensors, part.tensors, strict=True):
+            whole[at : at + tensor.shape[0]] = tensor
     assert rows is not None, "a tensor has rows"
     return PackedWeight((rows,))
 

@@ -48,7 +48,9 @@ class PackedStore(DenseStore):
             return super().linear(name, stored, bias)
         weight = self._kept.get(name)
         if stored.kind in BLOCK_TYPES:
-            return PackedLinear(weight or pack_rows(stored.raw(), stored.kind, stored.shape[1]), bias, stored.inputs)
+            if weight is None:
+                weight = pack_rows(stored.raw(), stored.kind, stored.shape[1], is_parted=name == LM_HEAD)
+            return PackedLinear(weight, bias, stored.inputs)
         return PackedLinear(weight or joined([quantize(some, 8) for some in stored.numbers()]), bias)
 
     def embedding(self, module: nn.Embedding, stored: StoredMatrix) -> nn.Module:

@@ -69,7 +69,7 @@ class StoredMatrix:
         """Gives its rows, ids (n,) int64 -> (n, num_columns) float32: only those asked for are read from the file."""
         (tensor,) = self.tensors
         size = self.shape[0], tensor.num_bytes // self.shape[0]
-        data = np.memmap(self.path, np.uint8, "r", tensor.offset, size)
+        data = np.asarray(np.memmap(self.path, np.uint8, "r", tensor.offset, size))  # plain arrays are indexed sooner
         return lambda ids: unpacked(torch.from_numpy(data[ids.numpy()]), self.kind, self.shape[1])
 
     def numbers(self) -> Iterator[Tensor]:

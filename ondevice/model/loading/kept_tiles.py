@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from ondevice.model.loading.gguf_file import GgufFile, GgufTensor
 from ondevice.model.loading.gguf_tokenizer import GgufTokenizer
 from ondevice.model.loading.progress import Progress
 
-_LAYOUT = 4  # to be raised wherever `kernels.packed` or the order of tensors changes
+_LAYOUT = 5  # to be raised wherever `kernels.packed` or the order of tensors changes
 _FEWEST = 50_000_000  # bytes: fewer are packed in a moment
 _TILES, _INDEX, _SOURCE, _NAME = "tiles", "index.json", "path", "name"
 _HEADER, _CONFIG, _TOKENIZER, _RENDERED = "header.json", "config.json", "tokenizer.json", "chat.json"
@@ -107,8 +108,9 @@ def keep_tiles(
                             form, size = part.form, part.data.shape[:2]
                             entry = [at, *size, form.number, part.num_rows]
                             index.setdefault(module, []).append(entry)
-                            file.write(memoryview(part.data.contiguous().numpy()).cast("B"))
-                            at += part.data.nbytes
+                            for tensor in part.tensors:
+                                file.write(memoryview(tensor.contiguous().numpy()).cast("B"))
+                                at += tensor.nbytes
                 fields = {key: [] if isinstance(value, list) else value for key, value in header.metadata.items()}
                 made = {_INDEX: index, _HEADER: [fields, [asdict(one) for one in header.tensors]]}
                 made[_CONFIG] = config or {}
@@ -143,5 +145,13 @@ def _folder_of(path: Path) -> str:
 
 def _rows(tiles: Tensor, at: int, num_tiles: int, num_units: int, form_number: int, num_rows: int) -> PackedRows:
     form = BY_NUMBER[form_number]
-    data = tiles[at : at + num_tiles * num_units * form.unit_bytes].view(num_tiles, num_units, form.unit_bytes)
-    return PackedRows(data, form, num_rows)
+    data, rest = _taken(tiles[at:], num_tiles, num_units, form.unit_bytes)
+    if form.lower == "beside":
+        return PackedRows(data, form, num_rows)
+    lower, _ = _taken(rest, num_tiles, num_units * form.unit_groups, form.lower_bytes)
+    return PackedRows(data, form, num_rows, lower)
+
+
+def _taken(tiles: Tensor, *shape: int) -> tuple[Tensor, Tensor]:
+    """The first of the bytes in a shape, and the rest."""
+    return tiles[: prod(shape)].view(shape), tiles[prod(shape) :]
