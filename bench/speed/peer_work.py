@@ -101,7 +101,8 @@ class _Ours:
             pass
 
     def answer(self, number: int) -> Answer:
-        generation = replace(self._task.config.generation, num_passage_tokens=0)  # from what it read, as the others
+        # From what it read, and whatever the text says of it, as the others.
+        generation = replace(self._task.config.generation, num_passage_tokens=0, grounded=False)
         began, times = time.perf_counter(), list[float]()
         for event in self._session.ask(self._task.questions[number], generation):
             if isinstance(event, AnswerToken):
