@@ -330,7 +330,9 @@ def _single(data: Tensor, bits: int) -> Tensor:
 
 def empty(form: Format) -> PackedWeight:
     """The smallest weight of a format, all 0."""
-    return PackedWeight((PackedRows(torch.zeros(1, 1, form.unit_bytes, dtype=torch.uint8), form, TILE_ROWS),))
+    data = torch.zeros(1, 1, form.unit_bytes, dtype=torch.uint8)
+    lower = torch.zeros(1, form.unit_groups, form.lower_bytes, dtype=torch.uint8) if form.lower == "apart" else None
+    return PackedWeight((PackedRows(data, form, TILE_ROWS, lower),))
 
 
 def unpack(weight: PackedWeight) -> Tensor:

@@ -15,12 +15,13 @@ HEADS = ((12, 2, 128), (14, 2, 64), (9, 3, 64), (16, 8, 128))
 
 
 def compile_products(bits: int, has_offset: bool, in_two_steps: bool) -> None:
-    """Compile the products with weights of one format."""
+    """Compile the products with weights of one format, as they are in layers and in a head."""
     from ondevice.kernels.packed import FORMATS as KNOWN
-    from ondevice.kernels.packed import empty
+    from ondevice.kernels.packed import empty, parted
     from ondevice.kernels.projection import prepare_packed
 
-    prepare_packed([empty(KNOWN[bits, has_offset, in_two_steps])])
+    form = KNOWN[bits, has_offset, in_two_steps]
+    prepare_packed([empty(form), empty(parted(form))])
 
 
 def compile_attention(num_heads: int, num_kv_heads: int, head_dim: int) -> None:
