@@ -144,7 +144,7 @@ BY_NUMBER = {
 
 
 def parted(form: Format) -> Format:
-    """The form with its lower bits apart, where that is one."""
+    """The form with its lower bits apart, if it has such a one."""
     return _PARTED.get(form, form)
 
 
