@@ -363,8 +363,6 @@ class Session:
             return ()
         loaded, chat = self.context.loaded, self.context.chat
         room = loaded.max_positions - len(chat.prefix) - num_asked - generation.max_new_tokens
-        num_told = len(loaded.tokenizer.encode(told_of(rows, question))[0])
-        most -= min(num_told, most // 2)  # what is told of tables is read in place of passages
         return self._again.find(question, min(most, room), earlier, attention, rows)
 
     def _judgement(

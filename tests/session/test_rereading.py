@@ -448,14 +448,6 @@ def test_a_row_that_the_question_names_comes_back_and_is_told() -> None:
     assert finished(session.ask(question))[0].text == expected.text
 
 
-def test_what_is_told_of_a_table_takes_the_place_of_passages() -> None:
-    session, told = session_of(), "A table of the document says: Lamp: L-33; Oil: 231.\n\n"
-    list(session.read(document((PAGES[0], TABLE, PAGES[1]))))
-    recalled = finished(session.ask("How much oil does L-33 burn?"))[1]
-    assert recalled is not None
-    assert 0 < np.diff(recalled.tokens).sum() <= GENERATION.num_passage_tokens - len(told)
-
-
 def test_no_row_is_told_where_passages_are_off() -> None:
     session, question = session_of(generation=plain_generation(max_new_tokens=12)), "How much oil does L-33 burn?"
     list(session.read(document((TABLE,))))
