@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 from ondevice.kernels.packed import TILE_ROWS, PackedRows, PackedWeight
 from ondevice.kernels.projection import project, rounds_activations
 from torch import Tensor
-
-FloatArray: TypeAlias = npt.NDArray[np.float32]
 
 _AHEAD = 32  # rows of which all bits are read, and those of their tiles
 _DEVIATIONS = 8  # of what lower bits add: the farthest of 200,000 normal numbers is 4.5 off
@@ -37,7 +32,7 @@ def likeliest(x: Tensor, weight: Tensor | PackedWeight) -> int:
 
 def _by_upper_bits(x: Tensor, rows: PackedRows) -> int | None:
     """NumPy does what is small: torch's threads would have to be woken while helpers of products have the cores."""
-    rough: FloatArray = project(x, PackedWeight((rows.without_lower(),))).numpy().ravel()
+    rough = project(x, PackedWeight((rows.without_lower(),))).numpy().ravel()
     columns = rough.reshape(TILE_ROWS, -1)  # of rows far from each other, for their maxima are found soon
     largest = columns.max(axis=0)
     if len(largest) <= _AHEAD:
@@ -46,7 +41,7 @@ def _by_upper_bits(x: Tensor, rows: PackedRows) -> int | None:
     bound = largest[ahead].min()
     places, which = (columns[:, ahead] >= bound).nonzero()
     tiles = np.unique((places * len(largest) + ahead[which]) // TILE_ROWS)
-    exact: FloatArray = project(x, PackedWeight((rows.tiles(tiles),))).numpy().reshape(-1, TILE_ROWS)
+    exact = project(x, PackedWeight((rows.tiles(tiles),))).numpy().reshape(-1, TILE_ROWS)
     moved = exact - rough.reshape(-1, TILE_ROWS)[tiles]
     if exact.max() < bound + moved.mean() + _DEVIATIONS * moved.std():
         return None

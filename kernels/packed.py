@@ -328,11 +328,12 @@ def _single(data: Tensor, bits: int) -> Tensor:
     return torch.cat([vectors >> bits * i & ((1 << bits) - 1) for i in range(8 // bits)], dim=2)
 
 
-def empty(form: Format) -> PackedWeight:
-    """The smallest weight of a format, all 0."""
-    data = torch.zeros(1, 1, form.unit_bytes, dtype=torch.uint8)
-    lower = torch.zeros(1, form.unit_groups, form.lower_bytes, dtype=torch.uint8) if form.lower == "apart" else None
-    return PackedWeight((PackedRows(data, form, TILE_ROWS, lower),))
+def empty(form: Format, num_tiles: int = 1, num_units: int = 1) -> PackedWeight:
+    """A weight of a format, all 0; the smallest one."""
+    data = torch.zeros(num_tiles, num_units, form.unit_bytes, dtype=torch.uint8)
+    sizes = num_tiles, num_units * form.unit_groups, form.lower_bytes
+    lower = torch.zeros(sizes, dtype=torch.uint8) if form.lower == "apart" else None
+    return PackedWeight((PackedRows(data, form, num_tiles * TILE_ROWS, lower),))
 
 
 def unpack(weight: PackedWeight) -> Tensor:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ondevice.kernels.packed import FORMATS, TILE_ROWS, Format, PackedRows, PackedWeight, parted
+from ondevice.kernels.packed import FORMATS, TILE_ROWS, Format, PackedWeight, empty, parted
 from ondevice.kernels.projection import prepare_packed
 from torch import Tensor, nn
 
@@ -96,14 +96,13 @@ def _forms_in(gguf: GgufFile) -> dict[str, Format]:
 
 def _packed(num_rows: int, num_columns: int, form: Format) -> PackedWeight:
     num_groups = -(-num_columns // form.group_size)
-    size = (-(-num_rows // TILE_ROWS), -(-num_groups // form.unit_groups), form.unit_bytes)
-    data = torch.randint(0, 256, size, dtype=torch.uint8)
+    weight = empty(form, -(-num_rows // TILE_ROWS), -(-num_groups // form.unit_groups))
+    data = weight.parts[0].data.random_(0, 256)
     # What is in float16: random bytes could be no numbers.
     num_bytes = form.unit_header_bytes or form.header_bytes
     scales = torch.full((num_bytes // 2,), _SCALE, dtype=torch.float16).view(torch.uint8)
     data[..., :num_bytes] = scales
-    lower = torch.zeros(len(data), num_groups, form.lower_bytes, dtype=torch.uint8) if form.lower == "apart" else None
-    return PackedWeight((PackedRows(data, form, num_rows, lower),))
+    return weight.rows(0, num_rows)
 
 
 def _random(weight: Tensor, dtype: torch.dtype) -> Tensor:
