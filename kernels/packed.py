@@ -70,6 +70,12 @@ class Format:
         return 15 if self.bits == 8 else (1 << self.bits) - 1
 
     @property
+    def farthest(self) -> int:
+        """The largest distance of a code from the middle."""
+        largest = (1 << self.bits) - (1 << self.num_lower_bits if self.lower == "unread" else 1)
+        return max(self.middle, largest - self.middle)
+
+    @property
     def num_lower_bits(self) -> int:
         """Below the upper four."""
         return self.bits - 4

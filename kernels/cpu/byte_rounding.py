@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from llvmlite import ir
-from ondevice.kernels.cpu.byte_vectors import LARGEST
+from ondevice.kernels.cpu.byte_vectors import LARGEST, is_centred
 from ondevice.kernels.cpu.vectors import F32, I8, I32, Builder, kernel_part, same
 from ondevice.kernels.packed import BY_NUMBER
 
 _INTEGERS, _FLOATS = ir.VectorType(I32, 8), ir.VectorType(F32, 8)
+_PAIRS = [1, 1, 0, 0] * 2, [0, 0, 1, 1] * 2
 
 
 @kernel_part(num_literals=1)
@@ -45,8 +46,13 @@ def round_group(
             b.store_at(four, b.advanced(rounded, chunk_stride, 2 * at + half))
     step = b.fmul(peak, ir.Constant(F32, 1.0 / LARGEST))
     b.store_at(step, scale)
-    whole_sum = b.across(sums, b.add)
     if form.has_offset:
-        b.store_at(b.fmul(b.sitofp(whole_sum, F32), step), total)
+        b.store_at(b.fmul(b.sitofp(b.across(sums, b.add), F32), step), total)
+        return
+    if is_centred(form):  # of the first two of four inputs, and of the last two, 16 bits each
+        first, last = (b.across(b.mul(sums, ir.Constant(_INTEGERS, own)), b.add) for own in _PAIRS)
+        middle = ir.Constant(I32, -form.middle)
+        lower = b.and_(b.mul(first, middle), ir.Constant(I32, 0xFFFF))
+        b.store_at(b.or_(lower, b.shl(b.mul(last, middle), ir.Constant(I32, 16))), total)
     else:
-        b.store_at(b.mul(whole_sum, ir.Constant(I32, -form.middle)), total)
+        b.store_at(b.mul(b.across(sums, b.add), ir.Constant(I32, -form.middle)), total)

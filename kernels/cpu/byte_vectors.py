@@ -87,6 +87,13 @@ def _byte_products(b: Builder, weights: ir.Value, activations: ir.Value) -> ir.V
     return _add_pairs(b, b.mul(b.zext(weights, words), b.sext(activations, words)))
 
 
+def _in_order(b: Builder, words: ir.Value) -> ir.Value:
+    """The same: LLVM adds them here, not one token after the other, for which it would keep the weights in memory."""
+    if LEVEL != AVX2:
+        return words
+    return b.asm(ir.FunctionType(words.type, [words.type]), "", "=x,0", [words], side_effect=True)
+
+
 def _word_sums(b: Builder, words: ir.Value, factor: int) -> ir.Value:
     """Neighbours added, times `factor`: a number of 32 bits for each output."""
     if LEVEL == AVX2:
@@ -99,6 +106,19 @@ def _planes(form: Format) -> range:
     if LEVEL >= VNNI or form.num_planes == 1:
         return range(1)
     return range(1, 2) if form.lower == "unread" else range(2)
+
+
+def is_centred(form: Format) -> bool:
+    """True if sums of 16 bits hold those of a group once the middle is taken from its codes, whatever they hold before.
+
+    They begin with what that takes away then, and come out exact: 16 bits wrap around.
+    """
+    return LEVEL < VNNI and not form.has_offset and len(_planes(form)) == 1 and _holds(form.farthest, form.num_chunks)
+
+
+def _holds(largest: int, num_chunks: int) -> bool:
+    """True if a sum of 16 bits holds two products of each of so many chunks."""
+    return 2 * num_chunks * largest * LARGEST <= _LARGEST_WORD
 
 
 class _Packed:
@@ -266,11 +286,14 @@ def _group_products(
     form: Format,
 ) -> list[list[ir.Value]]:
     """For each token the sums of 32 bits of each vector of outputs; they begin with those at `sums`, or with 0."""
-    zero, tokens = same(_of(I32), 0), range(num_tokens)
+    zero, tokens, columns = same(_of(I32), 0), range(num_tokens), range(len(vectors))
     begun = [zero if sums is None else b.splat(b.load_at(sums, 4 * token, I32), _num_lanes()) for token in tokens]
+    words: dict[tuple[int, int], ir.Value] = {}
+    if is_centred(form):
+        words = {(token, at): b.bitcast(begun[token], _of(I16, 2)) for token in tokens for at in columns}
+        begun = [zero for _ in tokens]
     totals = [[total] * len(vectors) for total in begun]
     for plane, chunks in _stretches(form):
-        words: dict[tuple[int, int], ir.Value] = {}
         for chunk in chunks:
             weights = [tile.weights(part, chunk, plane) for tile, part in vectors]
             for token in tokens:
@@ -282,15 +305,18 @@ def _group_products(
                     else:
                         product = _byte_products(b, vector, four)
                         before = words.get((token, at))
-                        words[token, at] = product if before is None else b.add(before, product)
+                        words[token, at] = _in_order(b, product if before is None else b.add(before, product))
         for (token, at), products in words.items():
             totals[token][at] = b.add(totals[token][at], _word_sums(b, products, 16**plane))
+        words.clear()
     return totals
 
 
 def _stretches(form: Format) -> Iterator[tuple[int, range]]:
     """Chunks whose products can be added up in 16 bits, if that is what sums have."""
-    length = form.num_chunks if LEVEL >= VNNI else min(4, _LARGEST_WORD // (2 * form.largest * LARGEST))
+    length = form.num_chunks
+    while not (LEVEL >= VNNI or is_centred(form) or _holds(form.largest, length)):
+        length //= 2
     for plane in _planes(form):
         for first in range(0, form.num_chunks, length):
             yield plane, range(first, min(first + length, form.num_chunks))

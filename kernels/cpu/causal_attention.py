@@ -36,14 +36,13 @@ from ondevice.kernels.cpu.query_tiles import (
     soften_row,
 )
 from ondevice.kernels.cpu.threads import run_in_threads
-from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, IS_WIDE, LANES, LINE_BYTES, in_lines
+from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, HAS_AVX2, LANES, LINE_BYTES, in_lines
 from torch import Tensor
 
 MIN_QUERIES = 32  # with fewer, laying out keys and values costs more than it saves
 _MAX_HEAD_DIM = 256
 _STRETCH = 16 * ROWS  # queries that go from block to block together
-_BLOCK_PANELS = 4
-_BLOCK = _BLOCK_PANELS * PANEL_SLOTS  # slots
+_BLOCK = 256  # slots
 
 _INTEGERS = [
     *("query", "keys", "values", "out", "counters", "key_panels", "value_panels", "scratch", "thread_bytes"),
@@ -56,10 +55,10 @@ _PACK, _ATTEND = 0, 1
 
 
 def suits(query: Tensor, keys: Tensor) -> bool:
-    """True if the kernel is faster than torch's: where vectors are wide, for float32, with enough queries."""
+    """True if the kernel is faster than torch's: on x86, for float32, with enough queries."""
     head_dim = query.shape[3]
     is_float = query.dtype == keys.dtype == torch.float32
-    return IS_WIDE and is_float and query.shape[2] >= MIN_QUERIES and head_dim % LANES == 0 <= _MAX_HEAD_DIM - head_dim
+    return HAS_AVX2 and is_float and query.shape[2] >= MIN_QUERIES and head_dim % LANES == 0 <= _MAX_HEAD_DIM - head_dim
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, *, scale: float, in_bfloat16: bool = False) -> Tensor:
@@ -104,7 +103,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, *, scale: float, in_bflo
 
 def prepare(head_dim: int, *, in_bfloat16: bool) -> None:
     """Compile what `attend` needs; later processes find it in Numba's cache."""
-    if IS_WIDE and head_dim % LANES == 0 and head_dim <= _MAX_HEAD_DIM:
+    if HAS_AVX2 and head_dim % LANES == 0 and head_dim <= _MAX_HEAD_DIM:
         for stage in (_PACK, _ATTEND):
             _compiled(stage, head_dim, BFLOAT16 if in_bfloat16 and HAS_PAIRS else FLOAT32)
 

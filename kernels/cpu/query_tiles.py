@@ -1,6 +1,6 @@
 """Tiles of the attention of many queries on a CPU: some rows of queries times a panel of slots, and what follows.
 
-Keys lie in panels of 64 slots whose numbers of one dimension stand side by side, so that a vector holds one dimension
+Keys lie in panels of 64 slots or 16 whose numbers of one dimension stand side by side, so that a vector holds one dimension
 of 16 slots, and a product needs no sum across its lanes. Numbers are float32, or pairs of bfloat16 that are multiplied
 and added at once.
 """
@@ -20,6 +20,7 @@ from ondevice.kernels.cpu.vectors import (
     I32,
     I64,
     INTEGERS,
+    IS_WIDE,
     LANES,
     VECTOR,
     Builder,
@@ -28,10 +29,10 @@ from ondevice.kernels.cpu.vectors import (
     kernel_part,
 )
 
-ROWS = 6  # of queries in a tile: with a panel's four vectors they fill the registers
-PANEL_SLOTS = 4 * LANES
+ROWS = 6  # of queries in a tile: with a panel's vectors they fill the registers, of which there are 32 or 16
+_VECTORS = 4 if IS_WIDE else 2
+PANEL_SLOTS = _VECTORS * LANES
 PANEL_ROW = 4 * PANEL_SLOTS  # bytes: one dimension, or a pair of them, of a panel's slots
-_VECTORS = PANEL_SLOTS // LANES
 
 _ROUNDING = 12582912.0  # 1.5 * 2^23: adding it leaves the nearest integer in the lowest bits
 _LOWEST_EXPONENT = -126.0  # below, 2^x is no normal number, and counts as 0

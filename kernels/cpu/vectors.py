@@ -15,7 +15,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-IS_WIDE = bool(llvm.get_host_cpu_features().get("avx512f"))
+_FEATURES = llvm.get_host_cpu_features()
+IS_WIDE, HAS_AVX2 = bool(_FEATURES.get("avx512f")), bool(_FEATURES.get("avx2") and _FEATURES.get("fma"))
 LANES = 16 if IS_WIDE else 8  # numbers in a vector; where registers are narrower LLVM takes several for one
 TILE_ROWS = 4  # rows of queries that go through a block together
 

@@ -363,6 +363,8 @@ class Session:
             return ()
         loaded, chat = self.context.loaded, self.context.chat
         room = loaded.max_positions - len(chat.prefix) - num_asked - generation.max_new_tokens
+        if self.context.spans and not tokens.places:  # answered once more after reading, with all of the passages
+            most -= min(len(loaded.tokenizer.encode(told_of(rows, question))[0]), most // 2)
         return self._again.find(question, min(most, room), earlier, attention, rows)
 
     def _judgement(

@@ -50,7 +50,7 @@ def weight_of(
     form = FORMATS[bits, has_offset, in_two_steps]
     rows, columns = shape
     codes = torch.randint(0, 1 << bits, shape, dtype=torch.uint8, generator=generator)
-    codes[0, :16] = (1 << bits) - 1  # sums of the largest codes must not overflow
+    codes[0, :32], codes[1, :32] = (1 << bits) - 1, 0  # sums of the largest and of the smallest must not overflow
     scales = (torch.rand(rows, columns // form.group_size, generator=generator) + 0.1).half().float()
     offsets = (torch.randn(scales.shape, generator=generator) * 4).half().float()
     packed_factors, units = (scales, offsets if has_offset else None), None
@@ -113,7 +113,7 @@ def test_products_equal_float32_with_rounded_activations(
     group_size = FORMATS[bits, has_offset, in_two_steps].group_size
     for num_tokens in (1, 2, 7, 9, 64, 300):
         x = torch.randn(num_tokens, shape[1])
-        x[0] = 1.0  # the largest rounded activation everywhere
+        x[num_tokens // 2], x[0] = -1.0, 1.0  # the largest rounded activations everywhere
         if num_tokens > 1:
             x[-1, :64] = 0.0
         expected = project_ref(rounded(x, group_size), values, bias)

@@ -448,6 +448,21 @@ def test_a_row_that_the_question_names_comes_back_and_is_told() -> None:
     assert finished(session.ask(question))[0].text == expected.text
 
 
+def test_before_all_is_read_what_is_told_of_a_table_takes_the_place_of_passages() -> None:
+    session, question = session_of(), "How much oil does L-33 burn?"
+    told = "A table of the document says: Lamp: L-33; Oil: 231.\n\n"
+    reading = session.read(document((PAGES[0], TABLE, PAGES[1])))
+    while not isinstance(next(reading), TokensRead):
+        pass
+    early = finished(session.ask(question))[1]
+    list(reading)
+    late = finished(session.ask(question))[1]
+    assert early is not None
+    assert late is not None
+    num_early, num_late = (int(np.diff(recalled.tokens).sum()) for recalled in (early, late))
+    assert 0 < num_early <= GENERATION.num_passage_tokens - len(told) < num_late
+
+
 def test_no_row_is_told_where_passages_are_off() -> None:
     session, question = session_of(generation=plain_generation(max_new_tokens=12)), "How much oil does L-33 burn?"
     list(session.read(document((TABLE,))))
