@@ -60,6 +60,7 @@ def environment() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    os.environ["ONDEVICE_DATA"] = str(tmp_path_factory.mktemp("data"))  # in which nobody has kept a document
     with serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
         yield address
 

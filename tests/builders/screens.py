@@ -167,8 +167,8 @@ class LateModel:
 
 @contextmanager
 def variables_kept() -> Iterator[None]:
-    """Serving sets variables of the process; afterwards they are as they were."""
-    names = ("GRADIO_TEMP_DIR", "GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TELEMETRY")
+    """Serving and its tests set variables of the process; afterwards they are as they were."""
+    names = ("GRADIO_TEMP_DIR", "GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TELEMETRY", "ONDEVICE_DATA")
     before = {name: os.environ.get(name) for name in names}
     try:
         yield
