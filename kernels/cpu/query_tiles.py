@@ -1,8 +1,8 @@
 """Tiles of the attention of many queries on a CPU: some rows of queries times a panel of slots, and what follows.
 
-Keys lie in panels of 64 slots or 16 whose numbers of one dimension stand side by side, so that a vector holds one dimension
-of 16 slots, and a product needs no sum across its lanes. Numbers are float32, or pairs of bfloat16 that are multiplied
-and added at once.
+Keys lie in panels of 64 slots, or of 16, whose numbers of one dimension stand side by side, so that a vector holds one
+dimension of some slots, and a product needs no sum across its lanes. Numbers are float32, or pairs of bfloat16 that are
+multiplied and added at once.
 """
 
 from __future__ import annotations

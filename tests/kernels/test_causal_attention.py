@@ -7,7 +7,7 @@ import torch
 from ondevice.kernels.attention import attention
 from ondevice.kernels.cpu import causal_attention
 from ondevice.kernels.cpu.causal_attention import MIN_QUERIES, attend, suits
-from ondevice.kernels.cpu.vectors import HAS_AVX2
+from ondevice.kernels.cpu.vectors import HAS_AVX2, LANES
 from torch import Tensor
 
 from ondevice_bench.speed.references import attention_ref
@@ -21,6 +21,7 @@ SHAPES = (
     (1, 3, 1, 40, 256, 80),  # whole blocks
     (1, 2, 2, 64, 321, 16),
     (1, 2, 1, 35, 70, 256),
+    (1, 2, 1, 35, 70, 3 * LANES),
 )
 
 
