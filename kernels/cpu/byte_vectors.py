@@ -87,13 +87,6 @@ def _byte_products(b: Builder, weights: ir.Value, activations: ir.Value) -> ir.V
     return _add_pairs(b, b.mul(b.zext(weights, words), b.sext(activations, words)))
 
 
-def _in_order(b: Builder, words: ir.Value) -> ir.Value:
-    """The same: LLVM adds them here, not one token after the other, for which it would keep the weights in memory."""
-    if LEVEL != AVX2:
-        return words
-    return b.asm(ir.FunctionType(words.type, [words.type]), "", "=x,0", [words], side_effect=True)
-
-
 def _word_sums(b: Builder, words: ir.Value, factor: int) -> ir.Value:
     """Neighbours added, times `factor`: a number of 32 bits for each output."""
     if LEVEL == AVX2:
@@ -305,7 +298,7 @@ def _group_products(
                     else:
                         product = _byte_products(b, vector, four)
                         before = words.get((token, at))
-                        words[token, at] = _in_order(b, product if before is None else b.add(before, product))
+                        words[token, at] = b.in_order(product if before is None else b.add(before, product))
         for (token, at), products in words.items():
             totals[token][at] = b.add(totals[token][at], _word_sums(b, products, 16**plane))
         words.clear()

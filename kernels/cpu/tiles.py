@@ -18,7 +18,8 @@ from ondevice.kernels.cpu.vectors import (
     kernel_part,
 )
 
-_ACCUMULATORS = 24 if IS_WIDE else 12  # vectors that stay in registers, beside those that are passing through
+_SLOTS = 2  # keys that meet a row of queries while that is at hand
+_REGISTERS = 32 if IS_WIDE else 16
 
 
 @kernel_part(num_numbers=1, num_literals=3, has_rows=True)
@@ -43,22 +44,27 @@ def scores_of_tile(
     The slots' values, which come next, are fetched meanwhile.
     """
     chunks = [(4 * at, min(LANES, head_dim - at)) for at in range(0, head_dim, LANES)]
-    queries = [[b.read(query, 4 * head_dim * row + at, lanes) for at, lanes in chunks] for row in range(num_here)]
     products: list[list[ir.Value]] = [[] for _ in range(num_here)]
-    for slot in range(LANES):
-        index = ir.Constant(I64, slot)
-        clipped = b.select(b.icmp_signed("<", index, last), index, last)
-        b.fetch(b.add(values, b.mul(clipped, value_stride)), head_dim, kind)
-        key = b.add(keys, b.mul(clipped, key_stride))
-        parts = [b.read(key, at * SIZES[kind] // 4, lanes, kind) for at, lanes in chunks]
-        for row in range(num_here):
-            product = b.fmul(queries[row][0], parts[0])
-            for part, number in zip(parts[1:], queries[row][1:], strict=True):
-                product = b.fma(part, number, product)
-            products[row].append(product)
+    for first in range(0, LANES, _SLOTS):
+        together = list[ir.Value]()
+        for slot in range(first, first + _SLOTS):
+            index = ir.Constant(I64, slot)
+            clipped = b.select(b.icmp_signed("<", index, last), index, last)
+            b.fetch(b.add(values, b.mul(clipped, value_stride)), head_dim, kind)
+            together.append(b.add(keys, b.mul(clipped, key_stride)))
+        sums = [[constant(0.0)] * _SLOTS for _ in range(num_here)]
+        for at, lanes in chunks:
+            parts = [b.read(key, at * SIZES[kind] // 4, lanes, kind) for key in together]
+            for row, row_sums in enumerate(sums):
+                number = b.read(query, 4 * head_dim * row + at, lanes)
+                sums[row] = [
+                    b.in_order(b.fma(part, number, total)) for part, total in zip(parts, row_sums, strict=True)
+                ]
+        for row, row_sums in enumerate(sums):
+            products[row] += row_sums
     for row in range(num_here):
-        sums = b.fmul(b.lane_sums(products[row]), b.splat(scale))
-        b.write(sums, b.add(scores, b.mul(row_stride, ir.Constant(I64, row))))
+        scaled = b.fmul(b.lane_sums(products[row]), b.splat(scale))
+        b.write(scaled, b.add(scores, b.mul(row_stride, ir.Constant(I64, row))))
 
 
 @kernel_part()
@@ -111,8 +117,8 @@ def weigh(
     As many keys of the block that is to come are fetched meanwhile.
     """
     chunks = [(at, min(LANES, head_dim - at)) for at in range(0, head_dim, LANES)]
-    num_passes = -(-num_here * len(chunks) // _ACCUMULATORS)
-    size = -(-len(chunks) // num_passes)
+    most = (_REGISTERS - 1) // (num_here + 1)  # sums and numbers of all rows, beside a weight, stay there
+    size = -(-len(chunks) // -(-len(chunks) // most))
     rows = [b.add(weights, b.mul(row_stride, ir.Constant(I64, row))) for row in range(num_here)]
     for first in range(0, len(chunks), size):
         some = chunks[first : first + size]

@@ -94,6 +94,12 @@ class Builder:
         function = cgutils.get_or_insert_function(self.module, ir.FunctionType(result, [x.type for x in args]), name)
         return self.call(function, args)
 
+    def in_order(self, vector: ir.Value) -> ir.Value:
+        """The same, computed at this place: in LLVM's own order long sums need more registers than there are."""
+        if not HAS_AVX2:
+            return vector
+        return self.asm(ir.FunctionType(vector.type, [vector.type]), "", "=v,0", [vector], side_effect=True)
+
     def fma(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
         return self.call_function(f"llvm.fma.v{x.type.count}f32", x.type, [x, y, z])
 

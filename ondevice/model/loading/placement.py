@@ -15,9 +15,9 @@ from ondevice.model.loading.recommend import Recommendation, recommend
 
 WeightForm = Literal["none", "8bit", "4bit", "stored"]  # `stored`: as a GGUF file has them
 
-# Weights times tokens that a core reads in a second: docs/results/bench-peers.md, peers_1_5b, and 2.5 times less where
-# peers_0_5b was measured.
-_CORE_SPEED, _PLAIN_CORE_SPEED = {"AVX512": 86e9}, 34e9
+# Weights times tokens that a core reads in a second, at 2,048 tokens; that of AVX2 in docs/results/bench-peers.md,
+# peers_1_5b_avx2, the lowest of those with AVX-512, and without either.
+_CORE_SPEED, _PLAIN_CORE_SPEED = {"AVX512": 86e9, "AVX2": 68e9}, 34e9
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
