@@ -48,8 +48,7 @@ def round_group(
     b.store_at(step, scale)
     if form.has_offset:
         b.store_at(b.fmul(b.sitofp(b.across(sums, b.add), F32), step), total)
-        return
-    if is_centred(form):  # of the first two of four inputs, and of the last two, 16 bits each
+    elif is_centred(form):  # of the first two of four inputs, and of the last two, 16 bits each
         first, last = (b.across(b.mul(sums, ir.Constant(_INTEGERS, own)), b.add) for own in _PAIRS)
         middle = ir.Constant(I32, -form.middle)
         lower = b.and_(b.mul(first, middle), ir.Constant(I32, 0xFFFF))

@@ -279,11 +279,11 @@ def _group_products(
     form: Format,
 ) -> list[list[ir.Value]]:
     """For each token the sums of 32 bits of each vector of outputs; they begin with those at `sums`, or with 0."""
-    zero, tokens, columns = same(_of(I32), 0), range(num_tokens), range(len(vectors))
+    zero, tokens = same(_of(I32), 0), range(num_tokens)
     begun = [zero if sums is None else b.splat(b.load_at(sums, 4 * token, I32), _num_lanes()) for token in tokens]
     words: dict[tuple[int, int], ir.Value] = {}
     if is_centred(form):
-        words = {(token, at): b.bitcast(begun[token], _of(I16, 2)) for token in tokens for at in columns}
+        words = {(token, at): b.bitcast(begun[token], _of(I16, 2)) for token in tokens for at in range(len(vectors))}
         begun = [zero for _ in tokens]
     totals = [[total] * len(vectors) for total in begun]
     for plane, chunks in _stretches(form):

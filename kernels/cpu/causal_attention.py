@@ -56,9 +56,12 @@ _PACK, _ATTEND = 0, 1
 
 def suits(query: Tensor, keys: Tensor) -> bool:
     """True if the kernel is faster than torch's: on x86, for float32, with enough queries."""
-    head_dim = query.shape[3]
     is_float = query.dtype == keys.dtype == torch.float32
-    return HAS_AVX2 and is_float and query.shape[2] >= MIN_QUERIES and head_dim % LANES == 0 <= _MAX_HEAD_DIM - head_dim
+    return is_float and query.shape[2] >= MIN_QUERIES and _takes(query.shape[3])
+
+
+def _takes(head_dim: int) -> bool:
+    return HAS_AVX2 and head_dim % LANES == 0 and head_dim <= _MAX_HEAD_DIM
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, *, scale: float, in_bfloat16: bool = False) -> Tensor:
@@ -103,7 +106,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, *, scale: float, in_bflo
 
 def prepare(head_dim: int, *, in_bfloat16: bool) -> None:
     """Compile what `attend` needs; later processes find it in Numba's cache."""
-    if HAS_AVX2 and head_dim % LANES == 0 and head_dim <= _MAX_HEAD_DIM:
+    if _takes(head_dim):
         for stage in (_PACK, _ATTEND):
             _compiled(stage, head_dim, BFLOAT16 if in_bfloat16 and HAS_PAIRS else FLOAT32)
 

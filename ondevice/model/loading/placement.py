@@ -15,9 +15,9 @@ from ondevice.model.loading.recommend import Recommendation, recommend
 
 WeightForm = Literal["none", "8bit", "4bit", "stored"]  # `stored`: as a GGUF file has them
 
-# Weights times tokens that a core reads in a second, at 2,048 tokens; that of AVX2 in docs/results/bench-peers.md,
-# peers_1_5b_avx2, the lowest of those with AVX-512, and without either.
-_CORE_SPEED, _PLAIN_CORE_SPEED = {"AVX512": 86e9, "AVX2": 68e9}, 34e9
+# Weights times tokens that a core reads in a second, over 8,192 tokens. AVX2: docs/results/bench-peers.md,
+# peers_1_5b_avx2. AVX512: an earlier peers_1_5b; that of today is twice as fast. Else: an earlier peers_0_5b, on AVX2.
+_CORE_SPEED, _PLAIN_CORE_SPEED = {"AVX512": 86e9, "AVX2": 48e9}, 34e9
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
