@@ -54,6 +54,40 @@ def coded_attention(
     return out, blocks_read
 
 
+def takes_many(query: Tensor, rotary_dim: int) -> bool:
+    """Say whether a kernel reads codes for such queries, of which there are several, if all of a key turns."""
+    if query.device.type != "cpu" or rotary_dim != query.shape[-1] or not uses_numba(query):
+        return False
+    from ondevice.kernels.cpu import causal_attention
+
+    return causal_attention.suits_codes(query)
+
+
+def causal_coded_attention(
+    query: Tensor,
+    coded: Coded,
+    positions: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    scale: float,
+    in_bfloat16: bool = False,
+) -> Tensor:
+    """Causal attention of the last slots' tokens, where a kernel `takes_many`.
+
+    Args:
+        query: (batch, heads, n, dim) float32, after RoPE; query i is the token in slot num_slots - n + i.
+        coded, positions, cos, sin, scale: as for `coded_attention`.
+        in_bfloat16: as for `attention`.
+
+    Returns:
+        Shape and dtype of `query`.
+    """
+    from ondevice.kernels.cpu.causal_attention import attend_coded
+
+    return attend_coded(query, coded, positions, cos, sin, scale=scale, in_bfloat16=in_bfloat16)
+
+
 def used_coded_attention(
     query: Tensor, coded: Coded, positions: Tensor, cos: Tensor, sin: Tensor, num_used: Tensor, *, scale: float
 ) -> Tensor:

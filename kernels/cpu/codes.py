@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+import torch
 from llvmlite import ir
 from numba.core import cgutils, types
+from ondevice.kernels.codes import Coded
 from ondevice.kernels.cpu.vectors import (
     F32,
     I32,
@@ -18,8 +22,48 @@ from ondevice.kernels.cpu.vectors import (
     kernel_part,
 )
 from ondevice.kernels.quantize import num_groups
+from torch import Tensor
 
 _F16 = ir.HalfType()
+_KINDS = {(torch.int8, torch.int8): INT8, (torch.uint8, torch.uint8): INT4, (torch.int8, torch.uint8): INT8_INT4}
+
+# What kernels are told beside the codes: scales of all slots, the frame of the keys, where the slots stand, and angles.
+ARGUMENTS = (
+    *("key_scales", "key_scales_batch", "key_scales_head", "value_scales", "value_scales_batch", "value_scales_head"),
+    *("key_scale_bytes", "value_scale_bytes", "offsets", "gains"),
+    *("places", "places_batch", "places_head", "cosines", "sines"),
+)
+NO_CODES = (0,) * len(ARGUMENTS)
+
+
+def kind_of(coded: Coded) -> int:
+    """The kind, as `vectors` names it, that keys and values are stored as."""
+    return _KINDS[coded.keys.dtype, coded.values.dtype]
+
+
+def arguments_of(coded: Coded, positions: Tensor, cosines: int, sines: int) -> tuple[int, ...]:
+    """The numbers of `ARGUMENTS`: addresses, and strides in bytes; what the frame is made of is contiguous."""
+    scales = coded.key_scales, coded.value_scales
+    return (
+        *address_and_strides(coded.key_scales),
+        *address_and_strides(coded.value_scales),
+        *(each.stride(2) * each.element_size() for each in scales),
+        coded.frame.mean.data_ptr(),
+        coded.frame.spread.data_ptr(),
+        *address_and_strides(positions),
+        cosines,
+        sines,
+    )
+
+
+def address_and_strides(tensor: Tensor | None) -> tuple[int, int, int]:
+    """Of (batch or 1, kv_heads or 1, n), or (..., n, m); a row that serves all has no stride."""
+    if tensor is None:
+        return 0, 0, 0
+    size = tensor.element_size()
+    assert tensor.stride(2) == math.prod(tensor.shape[3:]) or tensor.shape[2] == 1
+    batch_stride, head_stride = (size * tensor.stride(i) if tensor.shape[i] > 1 else 0 for i in (0, 1))
+    return tensor.data_ptr(), batch_stride, head_stride
 
 
 @kernel_part(num_literals=2)

@@ -11,14 +11,13 @@ import torch
 from ondevice.kernels.codes import Coded, Frame
 from ondevice.kernels.cpu import token_parts
 from ondevice.kernels.cpu.calls import Call
+from ondevice.kernels.cpu.codes import NO_CODES, address_and_strides, arguments_of, kind_of
 from ondevice.kernels.cpu.threads import are_helping, run_in_threads
-from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, INT4, INT8, INT8_INT4, LANES, LINE_BYTES, in_lines
+from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, INT8, LANES, LINE_BYTES, in_lines
 from ondevice.kernels.cpu.walk import ARGUMENTS, NUM_LIMITS, PACKED, compiled, vector_bytes
 from ondevice.kernels.termination import Termination
 from torch import Tensor
 
-_KINDS = {(torch.int8, torch.int8): INT8, (torch.uint8, torch.uint8): INT4, (torch.int8, torch.uint8): INT8_INT4}
-_NO_CODES = (0,) * 15
 _BLOCK_SIZE, _CODED_BLOCK_SIZE = 256, 64  # slots, of one token's calls
 
 
@@ -36,7 +35,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, reading: Reading) -> tup
     assert keys.dtype == values.dtype == query.dtype
     if query.dtype not in (torch.float32, torch.bfloat16):
         keys, values = keys.float(), values.float()
-    return _run(query, keys, values, reading, _NO_CODES, BFLOAT16 if keys.dtype == torch.bfloat16 else FLOAT32)
+    return _run(query, keys, values, reading, NO_CODES, BFLOAT16 if keys.dtype == torch.bfloat16 else FLOAT32)
 
 
 def attend_coded(
@@ -46,7 +45,8 @@ def attend_coded(
     assert cos.shape[-1] == query.shape[-1]
     cos, sin = cos.float().contiguous(), sin.float().contiguous()
     coded = coded._replace(frame=Frame(*(part.contiguous() for part in coded.frame)))
-    return _run(query, coded.keys, coded.values, reading, *_of_codes(coded, positions, cos.data_ptr(), sin.data_ptr()))
+    codes = arguments_of(coded, positions, cos.data_ptr(), sin.data_ptr())
+    return _run(query, coded.keys, coded.values, reading, codes, kind_of(coded))
 
 
 def call(
@@ -68,28 +68,14 @@ def call(
         coded: where keys and values are quantised; what its frame is made of is contiguous. The tables that `positions`
             (1, kv_heads, capacity) look up are named by the arguments "cosines" and "sines".
     """
-    codes, kind = (_NO_CODES, FLOAT32) if coded is None or positions is None else _of_codes(coded, positions, 0, 0)
+    codes, kind = NO_CODES, FLOAT32
+    if coded is not None and positions is not None:
+        codes, kind = arguments_of(coded, positions, 0, 0), kind_of(coded)
     reading = Reading(scale, _BLOCK_SIZE if kind == FLOAT32 else _CODED_BLOCK_SIZE)
     packed, memory, num_shared, blocks_read = _arguments(query, keys, values, out, reading, codes, num_threads)
     kernel = compiled(query.shape[1] // keys.shape[1], query.shape[3], kind)
     record, zeroed = np.frombuffer(bytearray(packed), ARGUMENTS), (memory.data_ptr(), num_shared)
     return Call(kernel.address, record, is_shared=True, zeroed=zeroed, kept=(memory, blocks_read))
-
-
-def _of_codes(coded: Coded, positions: Tensor, cosines: int, sines: int) -> tuple[tuple[int, ...], int]:
-    """The arguments that quantised keys and values have beside them, and the kind that those are."""
-    scales = coded.key_scales, coded.value_scales
-    codes = (
-        *_address_and_strides(coded.key_scales),
-        *_address_and_strides(coded.value_scales),
-        *(each.stride(2) * each.element_size() for each in scales),
-        coded.frame.mean.data_ptr(),
-        coded.frame.spread.data_ptr(),
-        *_address_and_strides(positions),
-        cosines,
-        sines,
-    )
-    return codes, _KINDS[coded.keys.dtype, coded.values.dtype]
 
 
 def _run(
@@ -129,7 +115,7 @@ def _arguments(
     head_bytes = in_lines(2 * LINE_BYTES + 3 * row_lanes)
     row_of_out = vector_bytes.py_func(head_dim)
     thread_bytes = num_rows * (row_bytes + row_of_out) + 4 * row_lanes + LINE_BYTES
-    if codes is not _NO_CODES:
+    if codes is not NO_CODES:
         thread_bytes += num_rows * row_of_out + 4 * head_dim * block_size
     thread_bytes = in_lines(thread_bytes)
     num_shared = 2 * LINE_BYTES + batch * num_kv_heads * head_bytes
@@ -149,7 +135,7 @@ def _arguments(
         row_lanes,
         *(stride * size for stride in keys.stride()[:3]),
         *(stride * size for stride in values.stride()[:3]),
-        *_address_and_strides(order),
+        *address_and_strides(order),
         0 if limits is None else limits.data_ptr(),
         *codes,
         scale,
@@ -175,13 +161,3 @@ def _limits(termination: Termination, num_kv_heads: int) -> Tensor:
     limits[:, int(termination.is_relative)] = torch.tensor(termination.tau, dtype=torch.float64).square()
     limits[:, 2:] = torch.tensor([4 * cosine * abs(cosine), cosine < 0, cosine < 1], dtype=torch.float64)
     return limits
-
-
-def _address_and_strides(tensor: Tensor | None) -> tuple[int, int, int]:
-    """Of (batch or 1, kv_heads or 1, n), or (..., n, m); a row that serves all has no stride."""
-    if tensor is None:
-        return 0, 0, 0
-    size = tensor.element_size()
-    assert tensor.stride(2) == math.prod(tensor.shape[3:]) or tensor.shape[2] == 1
-    batch_stride, head_stride = (size * tensor.stride(i) if tensor.shape[i] > 1 else 0 for i in (0, 1))
-    return tensor.data_ptr(), batch_stride, head_stride

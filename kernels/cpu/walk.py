@@ -34,10 +34,7 @@ _INTEGERS = [
     *("head_bytes", "thread_bytes", "row_bytes", "row_lanes"),
     *("key_batch", "key_head", "key_stride", "value_batch", "value_head", "value_stride"),
     *("order", "order_batch", "order_head", "limits"),
-    # Of quantised keys and values alone: scales of all slots, the frame of the keys, where the slots stand, and angles.
-    *("key_scales", "key_scales_batch", "key_scales_head", "value_scales", "value_scales_batch", "value_scales_head"),
-    *("key_scale_bytes", "value_scale_bytes", "offsets", "gains"),
-    *("places", "places_batch", "places_head", "cosines", "sines"),
+    *codes.ARGUMENTS,  # of quantised keys and values alone
 ]
 _NUMBERS = ["scale", "patience"]
 ARGUMENTS = np.dtype([(name, np.int64) for name in _INTEGERS] + [(name, np.float64) for name in _NUMBERS])

@@ -14,6 +14,7 @@ from ondevice.kernels.attention import (
     attention_peak,
     observed_attention,
 )
+from ondevice.kernels.coded_attention import causal_coded_attention, takes_many
 from ondevice.kernels.projection import rounds_activations
 from ondevice.kernels.rope import rotate, rotate_with_half_
 from ondevice.model.families.parts import AttentionLayer, Layer, ModelParts, SharingLayer, has_slots
@@ -185,20 +186,19 @@ class Run:
         """Attention of the new tokens to one layer of the pot, and the attention mass, or peak, of those observed."""
         own, num_observed, pot = self._parts.layers[number], self._options.num_observed, self._pot
         mask, sinks = self._mask(own, layer), own.sinks_of(layer, self._per_layer)
-        is_plain = query.shape[2] == 1 and num_observed == 0 and mask is None and own.softcap is None and sinks is None
-        attend = self._options.attention if is_plain else None
+        is_plain = num_observed == 0 and mask is None and own.softcap is None and sinks is None
+        attend = self._options.attention if is_plain and query.shape[2] == 1 else None
         if isinstance(pot, MemoryPot) and not pot.rotated:
-            if is_plain and pot.is_coded:
-                return self._attend_coded(number, layer, query, keys.shape[2], pot), None
+            coded = self._attend_coded(number, layer, query, keys.shape[2], pot) if is_plain and pot.is_coded else None
+            if coded is not None:
+                return coded, None
             keys, values = self._wide(number, layer, keys, values, pot)
         if attend is not None:
             return attend.attend(layer, query, keys, values, own.scale), None
         options: Scoring = {"mask": mask, "scale": own.scale, "softcap": own.softcap, "sinks": sinks}
         if query.shape[2] == num_observed == 1 and not self._options.observes_peak:
             return observed_attention(query, keys, values, **options)
-        # Where products with the weights round what they multiply, attention may do so, too.
-        in_bfloat16 = any(rounds_activations(linear.weight) for linear in self._parts.layers[0].linears.values())
-        out = attention(query, keys, values, **options, in_bfloat16=in_bfloat16)
+        out = attention(query, keys, values, **options, in_bfloat16=self._may_round())
         if num_observed == 0:
             return out, None
         # Without a mask the observed queries are causal, as the last slots that they are.
@@ -206,12 +206,20 @@ class Run:
         observed = attention_peak if self._options.observes_peak else attention_mass
         return out, observed(query[:, :, -num_observed:], keys, **options)
 
-    def _attend_coded(self, number: int, layer: int, query: Tensor, num_slots: int, pot: MemoryPot) -> Tensor:
-        """Attention of one token by a kernel that turns keys as it reads them."""
-        first, scale = pot.next_position[layer], self._parts.layers[number].scale
-        positions, table = self._positions(layer, pot), self._angles.table(number, first)
-        own = self._options.attention or PLAIN
-        return own.attend_coded(layer, query, pot.coded(layer, num_slots), positions, table, scale)
+    def _attend_coded(self, number: int, layer: int, query: Tensor, num_slots: int, pot: MemoryPot) -> Tensor | None:
+        """Attention by a kernel that makes codes wide and turns keys as it reads them; None: there is none."""
+        scale, coded = self._parts.layers[number].scale, pot.coded(layer, num_slots)
+        positions, table = self._positions(layer, pot), self._angles.table(number, pot.next_position[layer])
+        if query.shape[2] == 1:
+            own = self._options.attention or PLAIN
+            return own.attend_coded(layer, query, coded, positions, table, scale)
+        if not takes_many(query, table[0].shape[-1]):
+            return None
+        return causal_coded_attention(query, coded, positions, *table, scale=scale, in_bfloat16=self._may_round())
+
+    def _may_round(self) -> bool:
+        """True if attention of many queries may round what it multiplies, as products with the weights do."""
+        return any(rounds_activations(linear.weight) for linear in self._parts.layers[0].linears.values())
 
     def _wide(self, number: int, layer: int, keys: Tensor, values: Tensor, pot: MemoryPot) -> tuple[Tensor, Tensor]:
         """Keys after RoPE, of a pot that does not store them, and values, both in the model's type."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from ondevice.kernels.attention import attention
+from ondevice.kernels.coded_attention import causal_coded_attention, takes_many
+from ondevice.kernels.codes import Coded
 from ondevice.kernels.cpu import causal_attention
 from ondevice.kernels.cpu.causal_attention import MIN_QUERIES, attend, suits
 from ondevice.kernels.cpu.vectors import HAS_AVX2, LANES
+from ondevice.kernels.rope import rotate, rows_of
 from torch import Tensor
 
+from ondevice_bench.speed.gpu.coded_inputs import BITS, coded_inputs
 from ondevice_bench.speed.references import attention_ref
 from tests.builders.grids import first_of
 
@@ -51,6 +55,34 @@ def test_in_bfloat16_it_is_as_close_as_bfloat16_is(shape: tuple[int, ...]) -> No
     expected = attention_ref(query, keys, values, scale=0.2)
     got = attend(query, keys, values, scale=0.2, in_bfloat16=True)
     assert 0 < (got - expected).norm() < 0.01 * expected.norm()
+
+
+@pytest.mark.skipif(not HAS_AVX2, reason="elsewhere codes are made wide by torch")
+@pytest.mark.parametrize("num_queries", [2, 7, 97])
+@pytest.mark.parametrize("shape", first_of((1, 14, 2, 300, 64), (2, 4, 4, 129, 32), (1, 6, 2, 256, 128)))
+@pytest.mark.parametrize("bits", BITS)
+def test_of_codes_it_is_that_of_wide_keys_and_values(bits, shape: tuple[int, ...], num_queries: int) -> None:
+    _, whole, positions, cos, sin = coded_inputs(shape, bits=bits)
+    coded = Coded(*(part[:, :, 3:] for part in whole[:4]), whole.frame)
+    positions = positions[..., 3:]
+    query = torch.randn(*shape[:2], num_queries, shape[4])
+    assert takes_many(query, cos.shape[-1])
+    keys = rotate(coded.wide_keys(torch.float32), rows_of(cos, positions), rows_of(sin, positions))
+    expected = attention_ref(query, keys, coded.wide_values(torch.float32), scale=0.2)
+    got = causal_coded_attention(query, coded, positions, cos, sin, scale=0.2)
+    torch.testing.assert_close(got, expected, atol=5e-5, rtol=5e-5)
+    rounded = causal_coded_attention(query, coded, positions, cos, sin, scale=0.2, in_bfloat16=True)
+    assert (rounded - expected).norm() < 0.01 * expected.norm()
+
+
+def test_kernels_of_codes_are_for_what_they_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = torch.zeros(1, 2, 5, 32)
+    assert takes_many(query, 32) == HAS_AVX2
+    assert not takes_many(query, 16)
+    assert not takes_many(query[..., :20], 20)
+    assert not takes_many(query.bfloat16(), 32)
+    monkeypatch.setenv("KERNELS_IMPL", "torch")
+    assert not takes_many(query, 32)
 
 
 @pytest.mark.parametrize("in_bfloat16", [False, True])
