@@ -208,14 +208,14 @@ class Run:
 
     def _attend_coded(self, number: int, layer: int, query: Tensor, num_slots: int, pot: MemoryPot) -> Tensor | None:
         """Attention by a kernel that makes codes wide and turns keys as it reads them; None: there is none."""
-        scale, coded = self._parts.layers[number].scale, pot.coded(layer, num_slots)
-        positions, table = self._positions(layer, pot), self._angles.table(number, pot.next_position[layer])
-        if query.shape[2] == 1:
-            own = self._options.attention or PLAIN
-            return own.attend_coded(layer, query, coded, positions, table, scale)
-        if not takes_many(query, table[0].shape[-1]):
+        scale, table = self._parts.layers[number].scale, self._angles.table(number, pot.next_position[layer])
+        if query.shape[2] > 1 and not takes_many(query, table[0].shape[-1]):
             return None
-        return causal_coded_attention(query, coded, positions, *table, scale=scale, in_bfloat16=self._may_round())
+        coded, positions = pot.coded(layer, num_slots), self._positions(layer, pot)
+        if query.shape[2] > 1:
+            return causal_coded_attention(query, coded, positions, *table, scale=scale, in_bfloat16=self._may_round())
+        own = self._options.attention or PLAIN
+        return own.attend_coded(layer, query, coded, positions, table, scale)
 
     def _may_round(self) -> bool:
         """True if attention of many queries may round what it multiplies, as products with the weights do."""

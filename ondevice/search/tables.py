@@ -208,7 +208,13 @@ def _cells(line: str, mark: str) -> list[str]:
         return [cell.strip() for cell in next(csv.reader([line], delimiter=mark), [])]
     if line.startswith("|"):  # as in Markdown
         line = "" if _RULE.fullmatch(line) else line.strip()[1:].removesuffix("|")
-    return [cell.strip() for cell in line.split("|")]
+    return [_without_leader(cell.strip()) for cell in line.split("|")]
+
+
+def _without_leader(cell: str) -> str:
+    """A cell without the dots that lead from it to the next one."""
+    bare = cell.rstrip(". ")
+    return bare if cell.count(".", len(bare)) > 2 else cell
 
 
 def _is_number(cell: str) -> bool:

@@ -36,6 +36,13 @@ def test_without_a_column_in_the_question_all_columns_are_told() -> None:
     )
 
 
+def test_dots_that_lead_to_the_next_cell_are_not_told() -> None:
+    costs = "Action | Labor | Parts\nSensor test ........ | $3,400 . . . . | $0 ...\nWiring ..... | $6,715. | $3,790\n"
+    assert told("What do labor and parts of the sensor test cost?", costs) == (
+        "A table of the document says: Action: Sensor test; Labor: $3,400; Parts: $0.\n\n"
+    )
+
+
 def test_two_rows_are_compared() -> None:
     assert told("Which picked more plums in 2024, North or Mill?").count("2024 Plums") == 2
 
