@@ -52,7 +52,7 @@ class Contender:
         label: in tables and pictures.
         config: its settings, from those given and the number of slots.
         reads: the whole text, both ends of it, the passages that a retriever finds for each question, nothing, or
-            nothing yet: the text is there to be searched.
+            nothing yet: the text is there to be searched; the text afresh is read by a session for each question.
         is_full: it takes a slot for every token, whatever that comes to.
         in_bytes_of: the budget is that of a pot as this, and it has as many slots as take the same bytes.
     """
@@ -144,6 +144,7 @@ _ALPHAS = (0.0, 0.25, 0.75, 1.0)
 CONTENDERS: dict[str, Contender] = {
     "default": Contender("settings as given", lambda config, _: config),
     "now": Contender("settings as given, before reading", lambda config, _: config, reads="nothing yet"),
+    "afresh": Contender("settings as given, each question alone", lambda config, _: config, reads="text afresh"),
     "pot": Contender("pot alone", lambda config, budget: _pot(config, budget, 0)),
     "pot+tier": Contender(
         "pot and host tier", lambda config, budget: _pot(config, budget, config.tier.budget_bytes or TIER_BYTES)

@@ -200,8 +200,8 @@ def _sit(
     for asked, missing in todo.items():
         began = time.perf_counter()
         try:
-            if session is None or retriever is not None:
-                body = {"text": exam.body, "nothing yet": exam.body, "nothing": ""}.get(reads)
+            if session is None or retriever is not None or reads == "text afresh":
+                body = {"nothing": "", **dict.fromkeys(("text", "text afresh", "nothing yet"), exam.body)}.get(reads)
                 room = max(room_for_text(setup.engine, config) - num_around, 1)
                 if reads == "ends":
                     body = both_ends(exam.body, room, encode)

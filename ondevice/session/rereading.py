@@ -31,12 +31,14 @@ from ondevice.search.places import (
 )
 from ondevice.search.tables import Row, begins_with_row, rows_named
 from ondevice.session.plan import Plan
+from ondevice.session.standing import Piece, Standing, without
 
 Weights = npt.NDArray[np.float64]
 
 _BETWEEN = "\n\n"  # two passages that are no neighbours
 _TITLE_CHARS = 100  # of a heading before a passage
 _FOR_TABLES = 24  # best passages whose pages may have a table with the answer
+_SLACK = 8  # parts of the passages, beside which a pot that is kept has room for one more: the next may be longer
 _SECOND_LOOK = 0.2  # of the scores of its names, beside those of the question
 
 
@@ -53,6 +55,7 @@ class Rereading:
 
     def __init__(self, plan: Plan, tokens: DocumentTokens) -> None:
         self._plan, self._tokens = plan, tokens
+        self._standing: Standing | None = None  # the last question's passages
         self._between = plan.loaded.tokenizer.encode(_BETWEEN)[0]
         self._text, self._spans = text, spans = tokens.whole()
         self._starts = np.cumsum([0, *map(len, tokens.texts)]).tolist()
@@ -188,36 +191,70 @@ class Rereading:
         first = int(np.searchsorted(self._spans[:, 1], start, side="right"))
         return first, int(np.searchsorted(self._spans[:, 0], stop))
 
-    def read(self, found: Bounds, num_after: int, is_stopped: Callable[[], bool]) -> tuple[Context, TokensRecalled]:
+    def read(
+        self, found: Bounds, num_after: int, is_stopped: Callable[[], bool], *, is_kept: bool = False
+    ) -> tuple[Context, TokensRecalled]:
         """A context that has read these passages and nothing else, or less where `is_stopped`, and their account.
+
+        What of them the last question's have in common is not read again, where those were kept.
 
         Args:
             num_after: tokens of question and answer, which it has room for.
+            is_kept: for the next question.
         """
-        plan, tokens = self._plan, self._tokens
-        parts = [(np.full(len(plan.chat.prefix), PROMPT, np.int32), np.array(plan.chat.prefix, np.int32))]
-        for start, stop in found:
-            for first, last in self._by_page(start, stop):
-                before = self._heading(first, is_first=len(parts) == 1)
-                parts.append((np.full(before.size, PROMPT, np.int32), before))
-                parts.append((np.arange(first, last, dtype=np.int32), tokens.ids(first, last)))
-        origin, ids = (np.concatenate(column) for column in zip(*parts, strict=True))
-        plan = plan.for_passages(ids.size, num_after)
-        context = plan.new_context()
-        context.pot, context.tokens = plan.new_pot(ids.size), tokens
-        decoder, size = context.decoder, context.config.pot.pass_size(context.decoder.device.type)
+        standing, new = self._begun(found, num_after, is_kept=is_kept)
+        prefix, tokens = self._plan.chat.prefix, self._tokens
+        parts = [] if standing.pieces else [(np.full(len(prefix), PROMPT, np.int32), np.array(prefix, np.int32))]
+        for start, stop, head in new:
+            parts.append((np.full(head.size, PROMPT, np.int32), head))
+            parts.append((np.arange(start, stop, dtype=np.int32), tokens.ids(start, stop)))
+        context = standing.context
+        pot, decoder, size = context.pot, context.decoder, context.config.pot.pass_size(context.decoder.device.type)
+        nothing = np.empty(0, np.int32)
+        origin, ids = (np.concatenate([nothing, *(part[at] for part in parts)]) for at in (0, 1))
         try:
             for at in range(0, ids.size, size):
                 decoder.forward(
                     decoder.ids(ids[at : at + size]),
-                    context.pot,
+                    pot,
                     origin=torch.from_numpy(origin[at : at + size]).to(decoder.device),
                     is_stopped=is_stopped,
                 )
+            is_late = bool(standing.pieces and new)
+            standing.pieces += new
+            if is_late:
+                standing.number_()
+            self._standing = standing if is_kept else None
         except PassStopped:
             pass  # the answer stops for the same reason
         pages = dict.fromkeys(tokens.page_of(token) for start, stop in found for token in range(start, stop))
-        return context, TokensRecalled(np.array(found, np.int32), tuple(pages), ids.size, is_text=True)
+        return context, TokensRecalled(np.array(found, np.int32), tuple(pages), pot.num_cached[0], is_text=True)
+
+    def forget(self) -> None:
+        """Give up the passages that were kept, and their memory."""
+        self._standing = None
+
+    def _begun(self, found: Bounds, num_after: int, *, is_kept: bool) -> tuple[Standing, list[Piece]]:
+        """A pot with what was kept of these passages, or an empty one, and what it has still to read."""
+        standing, self._standing = self._standing, None
+        if standing is not None and (shared := standing.shared(found)):
+            new = self._pieces(without(found, shared))
+            if standing.keep_(found, sum(piece.num_tokens for piece in new) + num_after):
+                return standing, new
+        del standing  # it goes before there is a new one
+        new = self._pieces(found)
+        new[0] = new[0]._replace(head=self._heading(new[0].start, is_first=True))
+        num_tokens = len(self._plan.chat.prefix) + sum(piece.num_tokens for piece in new)
+        num_tokens += num_tokens // _SLACK if is_kept else 0
+        plan = self._plan.for_passages(num_tokens, num_after)
+        context = plan.new_context()
+        context.pot, context.tokens = plan.new_pot(num_tokens), self._tokens
+        return Standing(context, len(plan.chat.prefix)), new
+
+    def _pieces(self, found: Bounds) -> list[Piece]:
+        """Stretches of the document, page after page, each with what is said before it."""
+        bounds = (piece for start, stop in found for piece in self._by_page(start, stop))
+        return [Piece(start, stop, self._heading(start)) for start, stop in bounds]
 
     def _by_page(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Tokens [start, stop), page after page."""
@@ -226,7 +263,7 @@ class Rereading:
             yield start, end
             start = end
 
-    def _heading(self, token: int, *, is_first: bool) -> npt.NDArray[np.int32]:
+    def _heading(self, token: int, *, is_first: bool = False) -> npt.NDArray[np.int32]:
         """Ids before a passage: an empty line, the page that it is on, where pages have numbers, and its heading."""
         tokens, text = self._tokens, "" if is_first else _BETWEEN
         is_numbered = tokens.places or tokens.document.unit in NUMBERED

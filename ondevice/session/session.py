@@ -266,7 +266,8 @@ class Session:
             with memory_watched("answering", context.decoder.device):
                 if passages:
                     num_after = len(prompt.ids) + len(prompt.begun) + generation.max_new_tokens
-                    context, recalled = self._again.read(passages, num_after, self.is_stopping)
+                    is_kept = not context.spans or bool(context.tokens.places)  # reading on needs the memory
+                    context, recalled = self._again.read(passages, num_after, self.is_stopping, is_kept=is_kept)
                     clock.book("revival")
                     # Their numbers stand beside the passages; those of a collection are told anyway.
                     if asks_which_page(question) and not context.tokens.places:
@@ -274,6 +275,8 @@ class Session:
                     yield recalled
                 else:
                     self.require_whole()
+                    if self._rereading is not None:
+                        self._rereading.forget()  # what is written over in the pot is copied, into that memory
                     yield from context.settle(clock, "question")  # where reading was left in its middle
                 judged = self._judgement(question, prompt, generation, is_from_passages=bool(passages))
                 one = Answer(context, question, prompt, generation, self.is_stopping, clock, attempt, judged)

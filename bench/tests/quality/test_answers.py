@@ -123,8 +123,8 @@ def test_passages_are_found_for_each_question_and_whole_texts_read_once(monkeypa
         "find",
         lambda self, query, *given: found.append(query) or look(self, query, *given),
     )
-    trials(setup_of(), "pot,bm25")
-    assert read == ["infinipot", "full", "full"]
+    trials(setup_of(), "pot,bm25,afresh")
+    assert read == ["infinipot", "full", "full", "infinipot", "infinipot"]
     assert found == ["Which lamp did keeper 3 light?", "Who lit lamps?"]
 
 
@@ -160,6 +160,7 @@ def test_settings_that_leave_the_size_open_give_all_contenders_the_usual_one() -
     made = {name: one.config(open_size, budget).pot for name, one in CONTENDERS.items()}
     assert made.pop("default").is_auto
     assert made.pop("now").is_auto
+    assert made.pop("afresh").is_auto
     assert {pot.capacity for pot in made.values()} == {budget}
     assert contenders_module.budget_of(open_size, 640) == 640
     assert contenders_module.budget_of(CONFIG, None) == 640
