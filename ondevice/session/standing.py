@@ -49,7 +49,7 @@ class Standing:
         self.pieces: list[Piece] = []
 
     def shared(self, found: Bounds) -> list[Piece]:
-        """What it has of the stretches [start, stop) of the document; none where tokens cannot leave its pot."""
+        """The parts of stretches [start, stop) of the document that it has; none where tokens cannot leave its pot."""
         pot = self.context.pot
         if pot.shape.state or len({*pot.capacities}) > 1:  # what left would stay in a state, or window
             return []
