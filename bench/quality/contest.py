@@ -201,7 +201,8 @@ def _sit(
         began = time.perf_counter()
         try:
             if session is None or retriever is not None or reads == "text afresh":
-                body = {"nothing": "", **dict.fromkeys(("text", "text afresh", "nothing yet"), exam.body)}.get(reads)
+                whole = {"text", "text afresh", "nothing yet"}
+                body = exam.body if reads in whole else {"nothing": ""}.get(reads)
                 room = max(room_for_text(setup.engine, config) - num_around, 1)
                 if reads == "ends":
                     body = both_ends(exam.body, room, encode)

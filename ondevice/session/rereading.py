@@ -7,6 +7,7 @@ changes. A small reader does better with a few passages before its eyes than wit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -237,9 +238,9 @@ class Rereading:
     def _begun(self, found: Bounds, num_after: int, *, is_kept: bool) -> tuple[Standing, list[Piece]]:
         """A pot with what was kept of these passages, or an empty one, and what it has still to read."""
         standing, self._standing = self._standing, None
-        if standing is not None and (shared := standing.shared(found)):
-            new = self._pieces(without(found, shared))
-            if standing.keep_(found, sum(piece.num_tokens for piece in new) + num_after):
+        if standing is not None and any(shared := standing.shared(found)):
+            new = self._pieces(without(found, chain(*shared)))
+            if standing.keep_(shared, sum(piece.num_tokens for piece in new) + num_after):
                 return standing, new
         del standing  # it goes before there is a new one
         new = self._pieces(found)

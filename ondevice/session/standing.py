@@ -1,12 +1,13 @@
 """Passages that stand in a pot of their own after an answer: what the next question's have in common is not read again.
 
-Half of a question's passages were read for the one before it. Others leave the pot, and positions follow the document's
-order, whatever was read first.
+Many of a question's passages were read for the one before it. Others leave the pot, and positions follow the
+document's order, whatever was read first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,6 @@ from ondevice.pot.numbering import number_in_order_
 from ondevice.search.passages import Bounds
 
 _FEWEST = 24  # tokens of a stretch that is worth keeping
-_SPAN = 128  # numbers for a token and what is said before it
 
 
 class Piece(NamedTuple):
@@ -48,18 +48,11 @@ class Standing:
         self.context, self._num_before = context, num_before
         self.pieces: list[Piece] = []
 
-    def shared(self, found: Bounds) -> list[Piece]:
-        """The parts of stretches [start, stop) of the document that it has; none where tokens cannot leave its pot."""
-        pot = self.context.pot
-        if pot.shape.state or len({*pot.capacities}) > 1:  # what left would stay in a state, or window
-            return []
-        return [piece for pieces in self._shared(found) for piece in pieces]
-
-    def keep_(self, found: Bounds, num_more: int) -> bool:
-        """Evict all but what it has of these stretches, if there is room for so many tokens more then."""
+    def keep_(self, shared: Sequence[Sequence[Piece]], num_more: int) -> bool:
+        """Evict all but these parts of its pieces, if there is room for so many tokens more then."""
         pot, at = self.context.pot, self._num_before
         slots, kept = list(range(at)), list[Piece]()
-        for piece, pieces in zip(self.pieces, self._shared(found), strict=True):
+        for piece, pieces in zip(self.pieces, shared, strict=True):
             first = at + piece.head.size
             for part in pieces:
                 slots += range(first - part.head.size, first)
@@ -80,16 +73,21 @@ class Standing:
 
     def number_(self) -> None:
         """Number positions by the order in the document, each head before its piece."""
-        numbers, pot, num = list(range(self._num_before)), self.context.pot, self._num_before
-        for start, stop, head in self.pieces:
-            numbers += range(num + _SPAN * start, num + _SPAN * start + head.size)
-            numbers += range(num + _SPAN * (start + 1) - 1, num + _SPAN * (stop + 1) - 1, _SPAN)
+        pot, number = self.context.pot, self._num_before
+        starts = list(accumulate((piece.num_tokens for piece in self.pieces), initial=number))
+        numbers = list(range(starts[-1]))
+        for at, piece in sorted(zip(starts, self.pieces, strict=False), key=lambda one: one[1].start):
+            numbers[at : at + piece.num_tokens] = range(number, number + piece.num_tokens)
+            number += piece.num_tokens
         pot.positions[..., : len(numbers)] = torch.tensor(numbers, dtype=torch.int32, device=pot.positions.device)
         number_in_order_(pot)
 
-    def _shared(self, found: Bounds) -> list[list[Piece]]:
-        """Of each piece what is in those stretches; the head goes with the first."""
-        shared = list[list[Piece]]()
+    def shared(self, found: Bounds) -> list[list[Piece]]:
+        """The parts of each piece that stretches [start, stop) of the document have, the head with the first of them;
+        none where tokens cannot leave its pot."""
+        pot, shared = self.context.pot, list[list[Piece]]()
+        if pot.shape.state or len({*pot.capacities}) > 1:  # what left would stay in a state, or window
+            return []
         for piece in self.pieces:
             within = ((max(piece.start, start), min(piece.stop, stop)) for start, stop in found)
             stretches = [(start, stop) for start, stop in within if stop - start >= _FEWEST]
@@ -98,11 +96,11 @@ class Standing:
         return shared
 
 
-def without(found: Bounds, pieces: Sequence[Piece]) -> Bounds:
+def without(found: Bounds, pieces: Iterable[Piece]) -> Bounds:
     """The parts of some stretches that are in none of these pieces."""
-    left = list[tuple[int, int]]()
+    left, known = list[tuple[int, int]](), sorted(pieces, key=lambda piece: piece.start)
     for start, stop in found:
-        for first, last, _ in sorted((piece for piece in pieces if piece.start < stop), key=lambda piece: piece.start):
+        for first, last, _ in (piece for piece in known if piece.start < stop):
             if start < first:
                 left.append((start, first))
             start = max(start, last)

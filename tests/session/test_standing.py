@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 
@@ -69,6 +71,17 @@ def test_what_two_questions_have_in_common_is_read_once() -> None:
     for at, token in enumerate(pot.origin[0, 0, 0].tolist()):
         if token in keys and token >= 160 and token < 390:
             assert torch.equal(pot.slots.keys_at(0, slice(at, at + 1)), keys[token])
+
+
+def test_a_long_heading_stands_before_its_passage() -> None:
+    again = session_of()._again
+    long = mock.patch.object(Rereading, "_heading", return_value=np.arange(300, dtype=np.int32) % 100)
+    with long:
+        read(again, FIRST)
+        pot, _ = read(again, SECOND)
+    expected = [part for start, stop in SECOND[:3] for part in ([PROMPT] * 300, range(start, stop))]
+    prompt = [PROMPT] * len(again._plan.chat.prefix)
+    assert in_order(pot)[: len(prompt) + 1090] == [*prompt, *chain(*expected)]
 
 
 def test_the_same_passages_are_not_read_again_and_say_the_same() -> None:
