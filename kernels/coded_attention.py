@@ -83,9 +83,10 @@ def causal_coded_attention(
     Returns:
         Shape and dtype of `query`.
     """
-    from ondevice.kernels.cpu.causal_attention import attend_coded
+    from ondevice.kernels.cpu.causal_attention import attend_panels
+    from ondevice.kernels.cpu.panels import panels_of_codes
 
-    return attend_coded(query, coded, positions, cos, sin, scale=scale, in_bfloat16=in_bfloat16)
+    return attend_panels(query, panels_of_codes(coded, positions, cos, sin, in_bfloat16=in_bfloat16), scale=scale)
 
 
 def used_coded_attention(

@@ -18,13 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 from numba import carray, literally
-from ondevice.kernels.codes import Coded
 from ondevice.kernels.cpu import counters, panels, query_tiles, vectors
 from ondevice.kernels.cpu.building import Kernel, built, jit, last_change
 from ondevice.kernels.cpu.counters import draw
-from ondevice.kernels.cpu.panels import bytes_of_panel, panels_of, panels_of_codes
+from ondevice.kernels.cpu.panels import Panels, bytes_of_panel, panels_of
 from ondevice.kernels.cpu.query_tiles import (
-    HAS_PAIRS,
     PANEL_ROW,
     PANEL_SLOTS,
     ROWS,
@@ -36,7 +34,7 @@ from ondevice.kernels.cpu.query_tiles import (
     soften_row,
 )
 from ondevice.kernels.cpu.threads import run_in_threads
-from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, HAS_AVX2, LANES, LINE_BYTES, in_lines
+from ondevice.kernels.cpu.vectors import BFLOAT16, HAS_AVX2, LANES, LINE_BYTES, in_lines
 from torch import Tensor
 
 MIN_QUERIES = 32  # with fewer, laying out keys and values that are wide costs more than it saves
@@ -73,37 +71,16 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, *, scale: float, in_bflo
         in_bfloat16: round queries, keys, values and weights to bfloat16 where the processor multiplies that at once;
             sums stay in float32.
     """
-    assert keys.shape[2] >= query.shape[2]
-    kind = _kind(in_bfloat16)
-    return _attend_panels(query, panels_of(keys, values, kind), keys.shape[2], scale, kind)
+    return attend_panels(query, panels_of(keys, values, in_bfloat16=in_bfloat16), scale=scale)
 
 
-def attend_coded(
-    query: Tensor,
-    coded: Coded,
-    positions: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    *,
-    scale: float,
-    in_bfloat16: bool = False,
-) -> Tensor:
-    """The same over quantised keys and values; arguments as for `kernels.coded_attention.causal_coded_attention`."""
-    assert coded.keys.shape[2] >= query.shape[2]
-    kind = _kind(in_bfloat16)
-    laid_out = panels_of_codes(coded, positions, cos, sin, kind)
-    return _attend_panels(query, laid_out, coded.keys.shape[2], scale, kind)
-
-
-def _kind(in_bfloat16: bool) -> int:
-    return BFLOAT16 if in_bfloat16 and HAS_PAIRS else FLOAT32
-
-
-def _attend_panels(query: Tensor, laid_out: Tensor, num_slots: int, scale: float, kind: int) -> Tensor:
-    """Attention to slots that `panels` has laid out."""
+def attend_panels(query: Tensor, panels: Panels, *, scale: float) -> Tensor:
+    """The same of keys and values that are laid out."""
+    (laid_out, num_slots, kind), num_threads = panels, torch.get_num_threads()
+    assert num_slots >= query.shape[2]
     batch, num_heads, num_queries, head_dim = query.shape
     query = query.contiguous()
-    out, num_threads = torch.empty_like(query), torch.get_num_threads()
+    out = torch.empty_like(query)
     thread_bytes = in_lines(_scratch_bytes(head_dim))
     drawn = torch.zeros(2 * LINE_BYTES, dtype=torch.uint8)
     scratch = torch.empty(num_threads * thread_bytes, dtype=torch.uint8)
@@ -125,9 +102,7 @@ def _attend_panels(query: Tensor, laid_out: Tensor, num_slots: int, scale: float
 def prepare(head_dim: int, *, in_bfloat16: bool) -> None:
     """Compile what `attend` needs, and for codes of 8 bits; later processes find it in Numba's cache."""
     if _takes(head_dim):
-        kind = _kind(in_bfloat16)
-        _compiled(head_dim, kind)
-        panels.prepare(head_dim, kind)
+        _compiled(head_dim, panels.prepare(head_dim, in_bfloat16=in_bfloat16))
 
 
 def _scratch_bytes(head_dim: int) -> int:

@@ -7,7 +7,7 @@ import math
 import torch
 from llvmlite import ir
 from numba.core import cgutils, types
-from ondevice.kernels.codes import Coded
+from ondevice.kernels.codes import Coded, Frame
 from ondevice.kernels.cpu.vectors import (
     F32,
     I32,
@@ -39,6 +39,12 @@ NO_CODES = (0,) * len(ARGUMENTS)
 def kind_of(coded: Coded) -> int:
     """The kind, as `vectors` names it, that keys and values are stored as."""
     return _KINDS[coded.keys.dtype, coded.values.dtype]
+
+
+def readable(coded: Coded, cos: Tensor, sin: Tensor) -> tuple[Coded, Tensor, Tensor]:
+    """The same with the frame and the tables as kernels read them: tables in float32, everything contiguous."""
+    frame = Frame(*(part.contiguous() for part in coded.frame))
+    return coded._replace(frame=frame), cos.float().contiguous(), sin.float().contiguous()
 
 
 def arguments_of(coded: Coded, positions: Tensor, cosines: int, sines: int) -> tuple[int, ...]:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from ondevice.kernels.codes import Coded, Frame
+from ondevice.kernels.codes import Coded
 from ondevice.kernels.cpu import token_parts
 from ondevice.kernels.cpu.calls import Call
-from ondevice.kernels.cpu.codes import NO_CODES, address_and_strides, arguments_of, kind_of
+from ondevice.kernels.cpu.codes import NO_CODES, address_and_strides, arguments_of, kind_of, readable
 from ondevice.kernels.cpu.threads import are_helping, run_in_threads
 from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, INT8, LANES, LINE_BYTES, in_lines
 from ondevice.kernels.cpu.walk import ARGUMENTS, NUM_LIMITS, PACKED, compiled, vector_bytes
@@ -43,8 +43,7 @@ def attend_coded(
 ) -> tuple[Tensor, Tensor]:
     """Run the kernel; arguments as for `coded_attention`, and all of a key turns."""
     assert cos.shape[-1] == query.shape[-1]
-    cos, sin = cos.float().contiguous(), sin.float().contiguous()
-    coded = coded._replace(frame=Frame(*(part.contiguous() for part in coded.frame)))
+    coded, cos, sin = readable(coded, cos, sin)
     codes = arguments_of(coded, positions, cos.data_ptr(), sin.data_ptr())
     return _run(query, coded.keys, coded.values, reading, codes, kind_of(coded))
 

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import struct
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numba import carray, literally
-from ondevice.kernels.codes import Coded, Frame
+from ondevice.kernels.codes import Coded
 from ondevice.kernels.cpu import codes, counters, query_tiles, vectors
 from ondevice.kernels.cpu.building import Kernel, built, jit, last_change
-from ondevice.kernels.cpu.codes import NO_CODES, arguments_of, kind_of, widen_keys, widen_values
+from ondevice.kernels.cpu.codes import NO_CODES, arguments_of, kind_of, readable, widen_keys, widen_values
 from ondevice.kernels.cpu.counters import draw
-from ondevice.kernels.cpu.query_tiles import PANEL_SLOTS, pack_key, pack_query, pack_values
+from ondevice.kernels.cpu.query_tiles import HAS_PAIRS, PANEL_SLOTS, pack_key, pack_query, pack_values
 from ondevice.kernels.cpu.threads import run_in_threads
 from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, INT8, LINE_BYTES
 from torch import Tensor
@@ -31,30 +31,43 @@ _CALL = np.dtype([(name, np.int64) for name in _INTEGERS])
 _PACKED = struct.Struct(f"={len(_INTEGERS)}q")
 
 
-def panels_of(keys: Tensor, values: Tensor, kind: int) -> Tensor:
-    """Keys after RoPE and values, float32 (batch, kv_heads, num_slots, dim), in panels of `kind`.
+class Panels(NamedTuple):
+    """Keys and values of `num_slots` slots: (2, batch * kv_heads, num_panels, bytes) uint8, of numbers of `kind`."""
 
-    Returns:
-        Those of the keys and those of the values, (2, batch * kv_heads, num_panels, bytes) uint8.
+    laid_out: Tensor
+    num_slots: int
+    kind: int
+
+
+def panels_of(keys: Tensor, values: Tensor, *, in_bfloat16: bool) -> Panels:
+    """Panels of keys after RoPE and values, float32 (batch, kv_heads, num_slots, dim).
+
+    Args:
+        in_bfloat16: they are rounded, where the processor multiplies that at once.
     """
-    return _lay_out(keys, values, keys.shape[3], kind, FLOAT32, NO_CODES)
+    return _lay_out(keys, values, keys.shape[3], _kind(in_bfloat16), FLOAT32, NO_CODES)
 
 
-def panels_of_codes(coded: Coded, positions: Tensor, cos: Tensor, sin: Tensor, kind: int) -> Tensor:
+def panels_of_codes(coded: Coded, positions: Tensor, cos: Tensor, sin: Tensor, *, in_bfloat16: bool) -> Panels:
     """The same of quantised ones, whose keys turn by the rows of `cos` and `sin` that `positions` names."""
-    cos, sin = cos.float().contiguous(), sin.float().contiguous()
-    coded = coded._replace(frame=Frame(*(part.contiguous() for part in coded.frame)))
+    coded, cos, sin = readable(coded, cos, sin)
     arguments = arguments_of(coded, positions, cos.data_ptr(), sin.data_ptr())
-    return _lay_out(coded.keys, coded.values, cos.shape[1], kind, kind_of(coded), arguments)
+    return _lay_out(coded.keys, coded.values, cos.shape[1], _kind(in_bfloat16), kind_of(coded), arguments)
 
 
-def prepare(head_dim: int, kind: int) -> None:
-    """Compile what lays out panels of `kind`, of float32 and of 8 bits; later processes find it in Numba's cache."""
+def _kind(in_bfloat16: bool) -> int:
+    return BFLOAT16 if in_bfloat16 and HAS_PAIRS else FLOAT32
+
+
+def prepare(head_dim: int, *, in_bfloat16: bool) -> int:
+    """Compile what lays out panels of float32 and of 8 bits, for later processes, too; gives the panels' kind."""
+    kind = _kind(in_bfloat16)
     for stored in (FLOAT32, INT8):
         _compiled(head_dim, kind, stored)
+    return kind
 
 
-def _lay_out(keys: Tensor, values: Tensor, head_dim: int, kind: int, stored: int, arguments: tuple[int, ...]) -> Tensor:
+def _lay_out(keys: Tensor, values: Tensor, head_dim: int, kind: int, stored: int, arguments: tuple[int, ...]) -> Panels:
     assert keys.stride(3) == values.stride(3) == 1
     batch, num_kv_heads, num_slots = keys.shape[:3]
     num_panels, num_threads = -(-num_slots // PANEL_SLOTS), torch.get_num_threads()
@@ -73,7 +86,7 @@ def _lay_out(keys: Tensor, values: Tensor, head_dim: int, kind: int, stored: int
         *arguments,
     )
     run_in_threads(_compiled(head_dim, kind, stored).run, call, num_threads)
-    return panels
+    return Panels(panels, num_slots, kind)
 
 
 @cache

@@ -7,7 +7,7 @@ import torch
 from ondevice.kernels.attention import attention
 from ondevice.kernels.coded_attention import causal_coded_attention, takes_many
 from ondevice.kernels.codes import Coded
-from ondevice.kernels.cpu import causal_attention
+from ondevice.kernels.cpu import causal_attention, query_tiles
 from ondevice.kernels.cpu.causal_attention import MIN_QUERIES, attend, suits
 from ondevice.kernels.cpu.vectors import HAS_AVX2, LANES
 from ondevice.kernels.rope import rotate, rows_of
@@ -48,7 +48,7 @@ def test_it_equals_the_reference(shape: tuple[int, ...]) -> None:
     torch.testing.assert_close(attend(query, keys, values, scale=0.2), expected, atol=3e-5, rtol=3e-5)
 
 
-@pytest.mark.skipif(not causal_attention.HAS_PAIRS, reason="this processor multiplies no bfloat16")
+@pytest.mark.skipif(not query_tiles.HAS_PAIRS, reason="this processor multiplies no bfloat16")
 @pytest.mark.parametrize("shape", first_of(*SHAPES))
 def test_in_bfloat16_it_is_as_close_as_bfloat16_is(shape: tuple[int, ...]) -> None:
     query, keys, values = inputs(shape)
