@@ -342,8 +342,9 @@ class AnswerFinished:
     `num_overwritten` counts the tokens that had to replace an evicted slot because the reserve was used up (all
     restored by the rewind).
     `share_read` of the pot's blocks were read by decode attention; 1 where it does not end early.
-    `recalled` are the last tokens recalled for it from each source. `unfounded` are numbers, names and quotations of it
-    that stand nowhere in the document; of a stream, whose text is not kept, none is known. `citations` are
+    `recalled` are the last tokens recalled for it from each source. `unfounded` are numbers and names of the question,
+    and numbers, names and quotations of the answer, that stand nowhere in the document; of a stream, whose text is not
+    kept, none is known. `citations` are
     the passages that support its sentences or say otherwise, where there is one. `num_before` tokens of the
     text, on top of its `num_tokens`, had been written before, and this went on after them. `undo_bytes` is the most
     that the copies held from which the pot was restored.

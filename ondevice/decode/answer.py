@@ -283,7 +283,7 @@ class Answer:
             recalled=self._recalled,
             sources=self._sources,
             history=self._prompt.history,
-            unfounded=unfounded(text, told, texts) if texts else (),
+            unfounded=(*self._prompt.lacking, *(unfounded(text, told, texts) if texts else ())),
             citations=check(text, self._question, self._sources.passages, texts, self._prompt.rows),
             num_before=len(self._prompt.begun),
             undo_bytes=self._undo.peak_bytes,

@@ -1,7 +1,8 @@
 """The decision that an answer is not in the document, before its first word.
 
 Asked to say so where the document does not, a small model denies what stands before its eyes. It is not asked, then,
-but its own probability of the sentence tells, together with the question's words: are they in one passage?
+but its own probability of the sentence tells, together with the question's words: are they in one passage, and are its
+names in the text at all?
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ NO_SENTENCE = "No sentence of the document has these words together:"
 NOT_YET = "A search of the text has not found that. Not all of it is read yet."
 FEWEST_TOKENS = 1000  # of a text; a shorter one lacks most words of any question
 SMALLEST = 800  # hidden size; models of fewer than some 400 million parameters, whose states are narrower, know nothing
-# Chosen for the 1.5B with 1,024 tokens of passages; `ondevice eval answers` tells what it denies, rightly and wrongly.
-_LEAST, _BY_COVERAGE = -26.0, 25.0
+# Chosen for the 0.5B and the 1.5B with 1,024 tokens of passages; `ondevice eval answers` tells what they deny, rightly
+# and wrongly.
+_LEAST, _BY_COVERAGE, _BY_NAME = -28.0, 40.0, 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +33,16 @@ class Judgement:
     Attributes:
         refusal: what is said then.
         coverage: largest share of the question's words that stand in one passage, 0 to 1.
+        lacks: True if the document nowhere has a name or a number of the question.
     """
 
     refusal: str
     coverage: float
+    lacks: bool = False
 
     def denies(self, log_probability: float) -> bool:
         """True if `NOT_THERE` has this log probability; the more words stand together, the likelier it has to be."""
-        return log_probability > _LEAST + _BY_COVERAGE * self.coverage
+        return log_probability > _LEAST + _BY_COVERAGE * self.coverage - _BY_NAME * self.lacks
 
 
 def denial(decoder: Decoder, pot: MemoryPot, last: Tensor, ids: list[int], is_stopped: Callable[[], bool]) -> float:

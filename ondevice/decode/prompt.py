@@ -41,6 +41,7 @@ class Prompt:
         told: a sentence before the question, of what is known of the file; "" if none.
         rows: of tables, that are told before the question.
         earlier: the questions before it that it may speak of; "" if none.
+        lacking: what the question names and the document lacks.
     """
 
     ids: list[int]
@@ -49,6 +50,7 @@ class Prompt:
     told: str = ""
     rows: Sequence[Row] = ()
     earlier: str = ""
+    lacking: tuple[str, ...] = ()
 
 
 def with_history(parts: ChatParts, question: str, turns: Sequence[Turn], max_tokens: int) -> Prompt:

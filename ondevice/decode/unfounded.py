@@ -1,20 +1,34 @@
 """Claims of an answer that the document lacks: its numbers, names and quotations, looked up as strings.
 
 No model is asked, so it holds for any: what stands nowhere in the text was not read there. It may still be right (a
-sum, another spelling), and what does stand in the text may still answer another question.
+sum, another spelling), and what does stand in the text may still answer another question. What a question names is
+looked up as well: one about a person of another document would be answered with whoever is in this one.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from difflib import get_close_matches
 
 MOST = 8  # that are named
 _QUOTED = re.compile(r"[“\"«„]([^“”\"«»„\n]{3,1000})[”\"»“]")
 _NUMBER = re.compile(r"(?<![\w.,])\d(?:[\d.,:/\u00a0\u202f]*\d)?(?![\w])")
 _LISTED = re.compile(r"(?m)^\s*\d{1,3}[.)]\s")  # the numbers of a list are nobody's
 _NAME = re.compile(r"\b[A-ZÀ-ÖØ-Þ][\w\u2019'-]+(?:[ ][A-ZÀ-ÖØ-Þ][\w\u2019'-]+)*")
+_COMPOUND = re.compile(r"\b[A-Za-z]+-\d+[A-Za-z]*\b|\b\d+-[A-Z]+\b")  # top-5, A320-200, 10-K
+_OF_ANSWER = re.compile(  # what a question says of the answer or a page; none is looked for in the text
+    r"(?i)\b(?:I[\u2019'](?:m|d|ve|ll)|english|german|french|spanish|italian|deutsch|französisch|spanisch|italienisch"
+    r"|json|csv|markdown|html|xml|tl;?dr|ok|please|bitte|thanks|danke"
+    r"|\d+ (?:words|characters|letters|wörter\w*|zeichen)|(?:pages?|pp?\.|seiten?|s\.) ?\d+)\b"
+)
+_JOINT = "[-\u2010-\u2015 ]?"
+_FUNCTION = {"is", "are", "was", "were", "did", "does", "of", "and", "ist", "sind", "und", "von"}
+_TYPED, _NEARLY = 5, 0.77  # letters of a name that may be mistyped, and how much of it is right
+_LONG = 60  # words of a question
+_DIGITS = 3  # of a number in a question that is looked up; smaller ones count what is asked for
 _SENTENCE_ENDS = (".", "!", "?", ":", "\n", "*", "-", "•", "“", '"', "(")
 _GOES_ON = re.compile(
     r"\b(?:(?:Mr|Mrs|Ms|Dr|Prof|St)\. ...|\d{1,2}\. (?:Jan|Feb|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez))\Z"
@@ -74,6 +88,53 @@ def unfounded(answer: str, question: str, texts: Sequence[str]) -> tuple[str, ..
     source = "\n".join((*texts, question)).casefold()
     missing = [text for text, pattern in looked_up if not re.search(pattern, source)]
     return tuple(dict.fromkeys(missing))[:MOST]
+
+
+def lacking(question: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Names, compounds with a number, and numbers of some digits in a question that stand nowhere in the text.
+
+    Accents do not count, and a name that is nearly one of the text's may be mistyped. Where all words have capital
+    letters none is a name, and a long question brings its own text.
+
+    Args:
+        texts: the document's, page by page, and its name.
+
+    Returns:
+        at most `MOST` of them, each once.
+    """
+    words = question.split()
+    if len(words) > _LONG or any(word.casefold() in _FUNCTION and not word.islower() for word in words[1:]):
+        return ()
+    asked = _OF_ANSWER.sub(lambda match: "-" * len(match[0]), _QUOTED.sub(" ", question))
+    found = [(match[0], _joined_pattern(match[0])) for match in _COMPOUND.finditer(asked)]
+    asked = _COMPOUND.sub(lambda match: "-" * len(match[0]), asked)
+    claims = _claims(asked, has_small_nouns=not _is_german(question))
+    found += [
+        (text, pattern) for text, pattern in claims if not text[0].isdigit() or len(re.sub(r"\D", "", text)) >= _DIGITS
+    ]
+    for fold in (str.casefold, _without_accents):  # the second takes long, and is seldom needed
+        source = fold("\n".join(texts)) if found else ""
+        found = [(text, pattern) for text, pattern in found if not re.search(fold(pattern.removesuffix("s")), source)]
+    found = [(text, pattern) for text, pattern in found if not _is_near(pattern.removeprefix(r"\b"), source)]
+    return tuple(dict.fromkeys(text for text, _ in found))[:MOST]
+
+
+def _is_near(name: str, source: str) -> bool:
+    """True if a folded text has a word that this one may be meant for, mistyped."""
+    if len(name) < _TYPED or not name.isalpha():
+        return False
+    return bool(get_close_matches(name, {*re.findall(rf"\b{name[0]}\w{{3,}}", source)}, 1, _NEARLY))
+
+
+def _joined_pattern(text: str) -> str:
+    """The pattern of words that a dash, a blank or nothing joins."""
+    return rf"(?<!\w){_JOINT.join(map(re.escape, text.casefold().split('-')))}(?!\d)"
+
+
+def _without_accents(text: str) -> str:
+    """Folded, every letter without its marks."""
+    parts = unicodedata.normalize("NFKD", text)
+    return "".join(one for one in parts if not unicodedata.combining(one)).casefold()
 
 
 def _is_german(text: str) -> bool:

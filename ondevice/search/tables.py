@@ -69,6 +69,11 @@ class Row:
         for year in held:  # also one in other words, and those between, as in "from 2019 to 2023"
             if years and min(years) <= year <= max(years) and not any(year in own[at] for at in wanted):
                 wanted += [at for at in columns if year in own[at] and at not in known]
+        if not wanted and not years:  # the one that has more of the question's words than any other, and not one alone
+            shared = {at: len(_own_words(names[at]) & asked) for at in columns if at not in known}
+            most = max(shared.values(), default=0)
+            wanted = [at for at, number in shared.items() if number == most > 1]
+            wanted = wanted if len(wanted) == 1 else []
         first = next((at for at in columns if _is_number(self.cells[at])), len(self.cells))
         is_chosen = any(at >= first for at in wanted)
         return [at for at in columns if not is_chosen or at < first or at in known or at in wanted]

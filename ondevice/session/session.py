@@ -22,6 +22,7 @@ from ondevice.decode.denial import FEWEST_TOKENS, NOT_THERE, NOT_YET, SMALLEST, 
 from ondevice.decode.prompt import Prompt, Turn, with_history
 from ondevice.decode.quotes import Quotations, subject_of
 from ondevice.decode.termination import warm_up
+from ondevice.decode.unfounded import lacking
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.errors import PotError
@@ -238,7 +239,8 @@ class Session:
         prompt = with_history(self.context.chat, asked, answered, self._prompt_tokens(generation))
         last = answered[len(answered) - prompt.history.num_remembered :]
         earlier = _spoken_of(history if has_lost else last)
-        prompt = replace(prompt, begun=tuple(begun), told=fact, rows=rows, earlier=earlier)
+        lacking = self._lacking(question)
+        prompt = replace(prompt, begun=tuple(begun), told=fact, rows=rows, earlier=earlier, lacking=lacking)
         attention = self._attention(question, prompt, generation)
         clock.book("look")
         num_asked = len(prompt.ids) + len(prompt.begun)
@@ -325,6 +327,14 @@ class Session:
             self._rereading = Rereading(self.plan, self.context.tokens)
         return self._rereading
 
+    def _lacking(self, question: str) -> tuple[str, ...]:
+        """Names and numbers that the document lacks, of a question in its language."""
+        tokens = self.context.tokens
+        if not tokens.keeps_text or tokens.num_total is None:
+            return ()
+        named = lacking(question, (*tokens.texts, *tokens.places, tokens.document.name))
+        return named if named and self._again.search.coverage(question) is not None else ()
+
     def _names_place(self, question: str) -> bool:
         return bool(self._again.places_named(question))
 
@@ -387,7 +397,9 @@ class Session:
         is_clear = len(own_terms(question)) > 1
         coverage = self._again.search.coverage(question if is_clear else f"{prompt.earlier} {question}")
         is_early = context.spans and not context.tokens.places  # of a collection nothing is read
-        return None if coverage is None else Judgement(NOT_YET if is_early else NOT_THERE, coverage)
+        return (
+            None if coverage is None else Judgement(NOT_YET if is_early else NOT_THERE, coverage, bool(prompt.lacking))
+        )
 
     def _prompt_tokens(self, generation: GenerationConfig) -> int:
         """Tokens that earlier turns may take together with the question: what the answer leaves of the free slots, or

@@ -124,9 +124,14 @@ def test_a_question_in_another_language_is_not_judged(judged: None) -> None:
 def test_the_more_of_its_words_stand_there_the_surer_a_denial_has_to_be() -> None:
     nothing, half, everything = (Judgement(NOT_THERE, share) for share in (0.0, 0.5, 1.0))
     assert nothing.denies(-20.0)
-    assert half.denies(-12.0)
+    assert half.denies(-6.0)
     assert not half.denies(-20.0)
-    assert not everything.denies(-12.0)
+    assert not everything.denies(-6.0)
+
+
+def test_a_name_that_the_document_lacks_makes_a_denial_likelier() -> None:
+    assert Judgement(NOT_THERE, 0.5, lacks=True).denies(-20.0)
+    assert not Judgement(NOT_THERE, 0.5, lacks=True).denies(-40.0)
 
 
 @pytest.mark.parametrize("judged", [ALWAYS], indirect=True)

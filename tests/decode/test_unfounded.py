@@ -2,7 +2,7 @@
 
 import pytest
 
-from ondevice.decode.unfounded import MOST, unfounded
+from ondevice.decode.unfounded import MOST, lacking, unfounded
 
 PAGES = (
     "The lens of 1886 has 224 prisms. Keeper until 30 April: Halvard\nBrekke. Keeper from 1 May: Sigrun Aas.",
@@ -104,3 +104,29 @@ def test_a_number_with_its_scale_is_that_in_figures(answer: str, text: str) -> N
 @pytest.mark.parametrize("text", ["a sum of 1.5 million", "1.6 billion", "16 million", "1.60 thousand, 160,000"])
 def test_another_scale_is_another_number(text: str) -> None:
     assert unfounded("It is 1,600,000 dollars.", "", [text]) == ("1,600,000",)
+
+
+@pytest.mark.parametrize(
+    ("question", "missing"),
+    [
+        ("Who is Ingrid Lund?", ("Ingrid Lund",)),
+        ("Did Captain Nemo keep the light in 1999?", ("Captain Nemo", "1999")),
+        ("Where does Sigrun Aas live?", ()),
+        ("What did Alesund's paper say?", ()),  # typed without its mark
+        ("Where does Sigrum Aas live?", ()),  # mistyped
+        ("What did it cost in Aalesund?", ()),
+        ("What is the top-5 accuracy of GPT-4?", ("top-5", "GPT-4")),
+        ("What does the 10-K say of the 1886s?", ("10-K",)),
+        ("I'd like a summary in English, in 100 words, of page 250, please.", ()),
+        ("Name 5 keepers.", ()),
+        ("How many prisms do the Fresnels have?", ("Fresnels",)),
+        ('What of the "Volume Restriction"?', ()),
+        ("What Is The Yearly Salary Of The Keeper?", ()),
+        ("WHAT IS THE YEARLY SALARY?", ()),
+        ("Wer ist der Leuchtturm und die Linse?", ()),
+        (f"{'Passage: It is. ' * 20}Who is Ingrid Lund?", ()),
+        ("", ()),
+    ],
+)
+def test_what_a_question_names_is_looked_up(question, missing):
+    assert lacking(question, PAGES) == missing

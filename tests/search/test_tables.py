@@ -43,6 +43,23 @@ def test_dots_that_lead_to_the_next_cell_are_not_told() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("asked", "columns"),
+    [
+        ("cost per airplane", "; Cost per product: $34."),
+        ("cost", "; Cost per product: $34; Cost on foreign operators: $99."),  # of all of them
+        (
+            "cost per operator",
+            "; Cost per product: $34; Cost on foreign operators: $99.",
+        ),  # as much of one as of another
+    ],
+)
+def test_the_column_with_most_of_the_words_is_told(asked: str, columns: str) -> None:
+    names = "Action | Labor | Cost per product | Cost on foreign operators"
+    costs = f"{names}\nSensor test | $7 | $34 | $99\nWiring | $4 | $5 | $6\n"
+    assert told(f"What is the {asked} of the sensor test?", costs).strip().endswith(columns)
+
+
 def test_two_rows_are_compared() -> None:
     assert told("Which picked more plums in 2024, North or Mill?").count("2024 Plums") == 2
 

@@ -309,6 +309,17 @@ def test_the_number_of_a_page_is_known_where_a_page_was_asked_for() -> None:
         assert tuple(claim for claim in unfounded if claim == "901") == unknown
 
 
+def test_what_a_question_names_and_the_text_does_not_have_is_said_of_the_answer() -> None:
+    session = session_of(pot=FULL)
+    list(session.open(document()))
+    for question, lacking in (
+        ("When did Ingrid Lund leave lamp 41?", ("Ingrid Lund",)),
+        ("When did Keeper 41 leave?", ()),
+        ("\u706f\u53f0\u306e Ingrid \u306f?", ()),  # in a language in which the text may spell it otherwise
+    ):
+        assert finished(session.ask(question))[0].unfounded[: len(lacking) or None] == lacking, question
+
+
 def test_a_section_comes_before_what_is_found() -> None:
     parts = [f"{number}. Rules\n" + PAGES[0][: 9 * 17].replace("lamp", f"lamp {number}") for number in range(1, 9)]
     text = "\n".join(parts)
