@@ -24,7 +24,8 @@ _OF_ANSWER = re.compile(  # what a question says of the answer or a page; none i
     r"|json|csv|markdown|html|xml|tl;?dr|ok|please|bitte|thanks|danke"
     r"|\d+ (?:words|characters|letters|wörter\w*|zeichen)|(?:pages?|pp?\.|seiten?|s\.) ?\d+)\b"
 )
-_JOINT = "[-\u2010-\u2015 ]?"
+_DASH, _JOINT = "[-\u2010-\u2015]", "[-\u2010-\u2015 ]?"
+_NOUN = re.compile(r"(?:(?<=\w{5})(?:ations?|ments?|ings?|ness|it(?:y|ies)|ions?)|s)\Z")
 _FUNCTION = {"is", "are", "was", "were", "did", "does", "of", "and", "ist", "sind", "und", "von"}
 _TYPED, _NEARLY = 5, 0.77  # letters of a name that may be mistyped, and how much of it is right
 _LONG = 60  # words of a question
@@ -114,9 +115,14 @@ def lacking(question: str, texts: Sequence[str]) -> tuple[str, ...]:
     ]
     for fold in (str.casefold, _without_accents):  # the second takes long, and is seldom needed
         source = fold("\n".join(texts)) if found else ""
-        found = [(text, pattern) for text, pattern in found if not re.search(fold(pattern.removesuffix("s")), source)]
+        found = [(text, pattern) for text, pattern in found if not re.search(_loosely(fold(pattern)), source)]
     found = [(text, pattern) for text, pattern in found if not _is_near(pattern.removeprefix(r"\b"), source)]
     return tuple(dict.fromkeys(text for text, _ in found))[:MOST]
+
+
+def _loosely(pattern: str) -> str:
+    """The pattern of a name without its ending, and with a dash, a blank or nothing between its parts."""
+    return _NOUN.sub("", pattern).replace(_DASH, _JOINT)
 
 
 def _is_near(name: str, source: str) -> bool:
@@ -127,8 +133,8 @@ def _is_near(name: str, source: str) -> bool:
 
 
 def _joined_pattern(text: str) -> str:
-    """The pattern of words that a dash, a blank or nothing joins."""
-    return rf"(?<!\w){_JOINT.join(map(re.escape, text.casefold().split('-')))}(?!\d)"
+    """The pattern of words that a dash joins."""
+    return rf"(?<!\w){_DASH.join(map(re.escape, text.casefold().split('-')))}(?!\d)"
 
 
 def _without_accents(text: str) -> str:
@@ -182,7 +188,7 @@ def spellings(word: str) -> str:
 def _any_marks(words: str) -> str:
     """The pattern of some words with any apostrophe and any dash."""
     escaped = re.sub("['\u2019]", "['\u2019]", re.escape(words))
-    return re.sub(r"\\-|[\u2010-\u2015]", "[-\u2010-\u2015]", escaped)
+    return re.sub(r"\\-|[\u2010-\u2015]", _DASH, escaped)
 
 
 def _stem(word: str) -> str:

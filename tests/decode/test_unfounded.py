@@ -120,6 +120,7 @@ def test_another_scale_is_another_number(text: str) -> None:
         ("I'd like a summary in English, in 100 words, of page 250, please.", ()),
         ("Name 5 keepers.", ()),
         ("How many prisms do the Fresnels have?", ("Fresnels",)),
+        ("What of the Keep-Er, the 224 Prismations and Sig-Run?", ()),
         ('What of the "Volume Restriction"?', ()),
         ("What Is The Yearly Salary Of The Keeper?", ()),
         ("WHAT IS THE YEARLY SALARY?", ()),
