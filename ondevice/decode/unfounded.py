@@ -138,9 +138,8 @@ def _joined_pattern(text: str) -> str:
 
 
 def _without_accents(text: str) -> str:
-    """Folded, every letter without its marks."""
-    parts = unicodedata.normalize("NFKD", text)
-    return "".join(one for one in parts if not unicodedata.combining(one)).casefold()
+    """Folded, Latin letters without their marks."""
+    return re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFKD", text)).casefold()
 
 
 def _is_german(text: str) -> bool:

@@ -47,6 +47,7 @@ def test_only_so_many_are_named_and_each_once():
 def test_a_long_text_takes_no_time():
     pages = ["word " * 200_000] * 8  # 8 million letters
     assert unfounded("It is 17 for Sigrun Aas.", "?", pages) == ("17", "Sigrun Aas")
+    assert lacking("Is it 170 for Sigrun Aas?", [*pages, "Größe"]) == ("170", "Sigrun Aas")
 
 
 def test_marks_between_digits_are_those_of_any_language():
