@@ -158,9 +158,10 @@ def _open_session(
 
 
 def _answer_now(session: Session, questions: Sequence[str], display: ProgressDisplay) -> dict[str, AnswerFinished]:
-    """Answers before reading to those questions that a search finds passages for."""
+    """Answers before reading to those questions that a search finds passages for, where reading takes longer."""
     generation = session.context.config.generation
     searched = [one for one in questions if session.searches(one, generation)]
+    searched = [one for one in searched if not session.reads_as_soon(one, generation)]
     return {one: _answer_given(session, one, display, (), is_named=len(questions) > 1) for one in searched}
 
 

@@ -318,7 +318,7 @@ class Jobs:
                 yield from self._answer_within(workspace, session, again)
 
     def _answer_asked(self, workspace: Workspace, session: Session, *, is_read: bool = False) -> Job:
-        """Answer the queued question between two chunks: at once where a search of the text does.
+        """Answer the queued question between two chunks: at once where a search does, and reading takes longer.
 
         One for the pot waits for the first chunk. Asked before reading began it waits for the end (`is_read`), if that
         is near.
@@ -327,7 +327,8 @@ class Jobs:
         if waiting is None or not session.context.is_open:
             return
         waits = not session.context.num_read or (waiting.is_early and ends_soon(workspace.telemetry))
-        if waits and not is_read and not session.searches(waiting.question, waiting.generation):
+        given = waiting.question, waiting.generation
+        if not is_read and (session.reads_as_soon(*given) or (waits and not session.searches(*given))):
             return
         asked = None if workspace.stop.is_set() else workspace.asked.take()
         if asked is None:

@@ -50,6 +50,9 @@ from ondevice.session.sizing import sized
 from ondevice.stage_clock import StageClock
 
 _FOLLOWS = re.compile(r"(?i)\A\W*(?:and|or|but|what about|how about|und|oder|wie ist es|et|y)\b")
+_AS_SOON = (
+    1.5  # times as many tokens are read in about the time of the passages and of an answer that is not the last one
+)
 
 
 class Session:
@@ -300,6 +303,13 @@ class Session:
             return True
         found = self._passages(question, generation)
         return bool(found) and (not may_attend(self.context) or self._names_place(question))
+
+    def reads_as_soon(self, question: str, generation: GenerationConfig) -> bool:
+        """True if about as many tokens are left to read as there are in the passages that answer a question before."""
+        if not self.context.spans or self.context.tokens.places or self.knows(question, generation):
+            return False
+        left = sum(stop - start for start, stop in self.context.spans)
+        return left <= _AS_SOON * sum(stop - start for start, stop in self._passages(question, generation))
 
     def _known(self, question: str, generation: GenerationConfig) -> Known | None:
         """The answer that needs no model: what two documents differ in, the headings of one, or its own words, where

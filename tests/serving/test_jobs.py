@@ -480,6 +480,17 @@ def test_a_search_answers_before_a_token_is_read_and_again_once_all_is_in_the_po
         assert same or before.text in exchange.account
 
 
+def test_a_text_that_is_read_as_soon_as_its_passages_is_read_first(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ondevice.session.session._AS_SOON", 4)  # the model's window takes a third of the text
+    whole = replace(CONFIG, pot=replace(CONFIG.pot, policy="full", capacity=4 * len(TEXT)))
+    events = asked_while_reading(house, with_passages(whole, len(TEXT)), QUESTION)
+    (answer,) = [event for event in events if isinstance(event, AnswerFinished)]
+    assert answer.ledger.tokens_unread == 0, "it waited, and needs no second answer"
+    assert [one.question for one in house.workspace.exchanges] == [QUESTION]
+
+
 def test_an_early_answer_stays_where_the_same_passages_would_answer_again(house: House) -> None:
     events = asked_while_reading(house, with_passages(CONFIG, 100), QUESTION)
     (answer,) = [event for event in events if isinstance(event, AnswerFinished)]

@@ -128,6 +128,18 @@ def test_a_question_before_all_is_read_finds_what_was_not_read_yet_and_reading_g
     assert all(torch.equal(pots[0][name], pots[1][name]) for name in pots[0])
 
 
+def test_a_text_of_little_more_than_its_passages_is_read_as_soon() -> None:
+    session = session_of()
+    list(session.open(document()))
+    number = session.context.tokens.num_tokens
+    some, all_of_it = (replace(GENERATION, num_passage_tokens=tokens) for tokens in (number // 3, number))
+    assert not session.reads_as_soon(QUESTION, some)
+    assert session.reads_as_soon(QUESTION, all_of_it)
+    assert not session.reads_as_soon("Quote the sentence about keeper 41.", all_of_it), "no model is asked"
+    list(session.resume())
+    assert not session.reads_as_soon(QUESTION, all_of_it), "nothing is left to read"
+
+
 @pytest.mark.parametrize(
     ("question", "fields"),
     [
