@@ -50,9 +50,7 @@ from ondevice.session.sizing import sized
 from ondevice.stage_clock import StageClock
 
 _FOLLOWS = re.compile(r"(?i)\A\W*(?:and|or|but|what about|how about|und|oder|wie ist es|et|y)\b")
-_AS_SOON = (
-    1.5  # times as many tokens are read in about the time of the passages and of an answer that is not the last one
-)
+_AS_SOON = 1.5  # times the passages: to read so much takes about as long as an answer from them, which is not the last
 
 
 class Session:
@@ -242,8 +240,8 @@ class Session:
         prompt = with_history(self.context.chat, asked, answered, self._prompt_tokens(generation))
         last = answered[len(answered) - prompt.history.num_remembered :]
         earlier = _spoken_of(history if has_lost else last)
-        lacking = self._lacking(question)
-        prompt = replace(prompt, begun=tuple(begun), told=fact, rows=rows, earlier=earlier, lacking=lacking)
+        named = self._lacking(question)
+        prompt = replace(prompt, begun=tuple(begun), told=fact, rows=rows, earlier=earlier, lacking=named)
         attention = self._attention(question, prompt, generation)
         clock.book("look")
         num_asked = len(prompt.ids) + len(prompt.begun)
@@ -407,9 +405,8 @@ class Session:
         is_clear = len(own_terms(question)) > 1
         coverage = self._again.search.coverage(question if is_clear else f"{prompt.earlier} {question}")
         is_early = context.spans and not context.tokens.places  # of a collection nothing is read
-        return (
-            None if coverage is None else Judgement(NOT_YET if is_early else NOT_THERE, coverage, bool(prompt.lacking))
-        )
+        refusal = NOT_YET if is_early else NOT_THERE
+        return None if coverage is None else Judgement(refusal, coverage, bool(prompt.lacking))
 
     def _prompt_tokens(self, generation: GenerationConfig) -> int:
         """Tokens that earlier turns may take together with the question: what the answer leaves of the free slots, or
