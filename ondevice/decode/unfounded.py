@@ -87,7 +87,7 @@ def unfounded(answer: str, question: str, texts: Sequence[str]) -> tuple[str, ..
     if not looked_up:
         return ()
     source = "\n".join((*texts, question)).casefold()
-    missing = [text for text, pattern in looked_up if not re.search(pattern, source)]
+    missing = [text for text, pattern in looked_up if not _stands(text, pattern, source)]
     return tuple(dict.fromkeys(missing))[:MOST]
 
 
@@ -115,9 +115,14 @@ def lacking(question: str, texts: Sequence[str]) -> tuple[str, ...]:
     ]
     for fold in (str.casefold, _without_accents):  # the second takes long, and is seldom needed
         source = fold("\n".join(texts)) if found else ""
-        found = [(text, pattern) for text, pattern in found if not re.search(_loosely(fold(pattern)), source)]
+        found = [(text, pattern) for text, pattern in found if not _stands(text, _loosely(fold(pattern)), source)]
     found = [(text, pattern) for text, pattern in found if not _is_near(pattern.removeprefix(r"\b"), source)]
     return tuple(dict.fromkeys(text for text, _ in found))[:MOST]
+
+
+def _stands(text: str, pattern: str, source: str) -> bool:
+    """True if a folded text has a claim, be it written in one word."""
+    return bool(re.search(pattern, source)) or (" " in text and text.casefold().replace(" ", "") in source)
 
 
 def _loosely(pattern: str) -> str:

@@ -21,6 +21,7 @@ PAGES = (
         ("The keeper is Sigrun Aas.", ()),
         ("The keeper is SIGRUN AAS, says Ålesund's paper.", ()),
         ("The keeper is Sigrun Brekke.", ()),
+        ("It was read in the Cro Wns and the Cro Wn Prince.", ("Cro Wn Prince",)),  # one word of the text in two
         ("The keeper is Ingrid Aas. It was Peter's lamp.", ("Ingrid Aas", "Peter's")),
         ("Perhaps somebody knows.", ()),
         ("Mrs Ingrid Lund keeps it.", ("Ingrid Lund",)),
@@ -119,7 +120,7 @@ def test_another_scale_is_another_number(text: str) -> None:
         ("What is the top-5 accuracy of GPT-4?", ("top-5", "GPT-4")),
         ("What does the 10-K say of the 1886s?", ("10-K",)),
         ("I'd like a summary in English, in 100 words, of page 250, please.", ()),
-        ("Name 5 keepers.", ()),
+        ("Name 5 keepers of the Light House or the Hal Vard.", ("Light House",)),
         ("How many prisms do the Fresnels have?", ("Fresnels",)),
         ("What of the Keep-Er, the 224 Prismations and Sig-Run?", ()),
         ('What of the "Volume Restriction"?', ()),
