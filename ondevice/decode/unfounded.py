@@ -106,10 +106,9 @@ def lacking(question: str, texts: Sequence[str]) -> tuple[str, ...]:
     words = question.split()
     if len(words) > _LONG or any(word.casefold() in _FUNCTION and not word.islower() for word in words[1:]):
         return ()
-    asked = _OF_ANSWER.sub(lambda match: "-" * len(match[0]), _QUOTED.sub(" ", question))
-    found = [(match[0], _joined_pattern(match[0])) for match in _COMPOUND.finditer(asked)]
-    asked = _COMPOUND.sub(lambda match: "-" * len(match[0]), asked)
-    claims = _claims(asked, has_small_nouns=not _is_german(question))
+    asked = _OF_ANSWER.sub("-", _QUOTED.sub(" ", question))
+    found = [(text, rf"(?<!\w){_any_marks(text.casefold())}(?!\d)") for text in _COMPOUND.findall(asked)]
+    claims = _claims(_COMPOUND.sub("-", asked), has_small_nouns=not _is_german(question))
     found += [
         (text, pattern) for text, pattern in claims if not text[0].isdigit() or len(re.sub(r"\D", "", text)) >= _DIGITS
     ]
@@ -135,11 +134,6 @@ def _is_near(name: str, source: str) -> bool:
     if len(name) < _TYPED or not name.isalpha():
         return False
     return bool(get_close_matches(name, {*re.findall(rf"\b{name[0]}\w{{3,}}", source)}, 1, _NEARLY))
-
-
-def _joined_pattern(text: str) -> str:
-    """The pattern of words that a dash joins."""
-    return rf"(?<!\w){_DASH.join(map(re.escape, text.casefold().split('-')))}(?!\d)"
 
 
 def _without_accents(text: str) -> str:

@@ -72,8 +72,8 @@ class Row:
         if not wanted and not years:  # the one that has more of the question's words than any other, and not one alone
             shared = {at: len(_own_words(names[at]) & asked) for at in columns if at not in known}
             most = max(shared.values(), default=0)
-            wanted = [at for at, number in shared.items() if number == most > 1]
-            wanted = wanted if len(wanted) == 1 else []
+            best = [at for at, number in shared.items() if number == most > 1]
+            wanted = best if len(best) == 1 else []
         first = next((at for at in columns if _is_number(self.cells[at])), len(self.cells))
         is_chosen = any(at >= first for at in wanted)
         return [at for at in columns if not is_chosen or at < first or at in known or at in wanted]

@@ -328,7 +328,7 @@ class Jobs:
             return
         waits = not session.context.num_read or (waiting.is_early and ends_soon(workspace.telemetry))
         given = waiting.question, waiting.generation
-        if not is_read and (session.reads_as_soon(*given) or (waits and not session.searches(*given))):
+        if not is_read and ((waits and not session.searches(*given)) or session.reads_as_soon(*given)):
             return
         asked = None if workspace.stop.is_set() else workspace.asked.take()
         if asked is None:
