@@ -18,7 +18,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import TokensRecalled
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import PROMPT
-from ondevice.search.bm25 import BM25, names_beside
+from ondevice.search.bm25 import BM25, names_beside, stemmed
 from ondevice.search.outline import heading_at, sections_called
 from ondevice.search.passages import Bounds, Passages, with_another
 from ondevice.search.places import (
@@ -41,6 +41,7 @@ _TITLE_CHARS = 100  # of a heading before a passage
 _FOR_TABLES = 24  # best passages whose pages may have a table with the answer
 _SLACK = 8  # parts of the passages, beside which a pot that is kept has room for one more: the next may be longer
 _SECOND_LOOK = 0.2  # of the scores of its names, beside those of the question
+_NEIGHBOURS = 0.6  # as much more counts a passage before or after the best one
 
 
 class Rereading:
@@ -61,7 +62,8 @@ class Rereading:
         self._text, self._spans = text, spans = tokens.whole()
         self._starts = np.cumsum([0, *map(len, tokens.texts)]).tolist()
         self._passages = Passages(text, spans, tokens.firsts)
-        self.search = BM25([self._passage(index) for index in range(len(self._passages.bounds))])
+        passages = [self._passage(index) for index in range(len(self._passages.bounds))]
+        self.search, self._stems = BM25(passages), BM25([stemmed(passage) for passage in passages])
 
     def rows_named(self, question: str) -> list[Row]:
         """The rows of tables that a question names, on the pages that its words find."""
@@ -151,12 +153,20 @@ class Rereading:
         return [(start, min(start + share, end)) for _, start, end in members]
 
     def _by_words(self, question: str) -> Weights:
-        """Scores of the passages by the question's words, and a little by the names beside those in the best one."""
-        scores = self.search.scores(question)
+        """Scores of the passages by the question's words, and a little by the names beside those in the best one.
+
+        And by what stands before and after each: an answer is often next to the words that ask for it.
+        """
+        scores = self._scores(question)
         if not scores.any():
             return scores
         names = names_beside(question, self._passage(int(scores.argmax())), self.search)
-        return scores + _SECOND_LOOK * self.search.scores(names)
+        scores = scores + _SECOND_LOOK * self._scores(names)
+        beside = np.convolve(scores, (1.0, 0.0, 1.0))[1:-1]
+        return scores * (1 + _NEIGHBOURS * beside / scores.max())
+
+    def _scores(self, text: str) -> Weights:
+        return self.search.scores(text) + self._stems.scores(stemmed(text))
 
     def _passage(self, index: int) -> str:
         start, stop = self._passages.bounds[index]

@@ -360,6 +360,18 @@ def test_a_question_over_two_places_finds_the_second_by_the_name_in_the_first() 
     assert "Saltdal" in found
 
 
+def test_a_passage_beside_a_better_one_counts_more_than_the_same_words_elsewhere() -> None:
+    filler, weak = "The boats came in at dusk, and lamps were lit. " * 4, "A toll was due, as far as anybody knew. " * 4
+    strong = "The harbour toll of Varde was raised. " + "It rained all day, and nobody came. " * 4
+    text = "\n\n".join((filler, weak, filler, filler, strong, weak, filler))
+    session = session_of()
+    list(session.open(document((text,))))
+    again = session._again
+    scores = again._by_words("What is the harbour toll of Varde?")
+    apart, beside = (scores[at] for at in range(scores.size) if weak.strip() in again._passage(at))
+    assert 0 < apart < beside < scores.max()
+
+
 def test_what_is_known_of_the_file_is_told_with_the_question() -> None:
     session = session_of(pot=FULL, generation=replace(GENERATION, num_passage_tokens=600))
     list(session.read(document(name="lamps.pdf")))
