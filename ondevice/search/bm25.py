@@ -45,9 +45,6 @@ _LANGUAGES = tuple(
 _MOST_NAMES = 12
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s*|\n")  # noqa: RUF001
 _NAME = re.compile(r"(?<![\w'’-])[^\W\d_][\w'’-]+")  # noqa: RUF001
-_ENDED = re.compile(
-    r"\b([^\W\d_]{4,}?)(?:ations?|ings?|edly|ied|ed|ers?|ors?|ions?|ies|es|s|ally|ly|al|e|y|ments?|ive)\b"
-)
 # Scripts without blanks between words: every two neighbours are a term.
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 
@@ -136,11 +133,6 @@ def terms(text: str) -> Iterator[str]:
             yield from (word[i : i + 2] for i in range(max(len(word) - 1, 1)))
         else:
             yield word
-
-
-def stemmed(text: str) -> str:
-    """The terms of a text without English endings, so that `applied` is found where `applies` stands."""
-    return _ENDED.sub(r"\1", " ".join(terms(text)))
 
 
 def own_terms(question: str) -> list[str]:

@@ -18,7 +18,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import TokensRecalled
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import PROMPT
-from ondevice.search.bm25 import BM25, names_beside, stemmed
+from ondevice.search.bm25 import BM25, names_beside
 from ondevice.search.outline import heading_at, sections_called
 from ondevice.search.passages import Bounds, Passages, with_another
 from ondevice.search.places import (
@@ -30,7 +30,7 @@ from ondevice.search.places import (
     pages_named,
     sections_named,
 )
-from ondevice.search.tables import Row, begins_with_row, rows_named
+from ondevice.search.tables import Row, begins_with_row, rows_named, words_of
 from ondevice.session.plan import Plan
 from ondevice.session.standing import Piece, Standing, without
 
@@ -63,7 +63,7 @@ class Rereading:
         self._starts = np.cumsum([0, *map(len, tokens.texts)]).tolist()
         self._passages = Passages(text, spans, tokens.firsts)
         passages = [self._passage(index) for index in range(len(self._passages.bounds))]
-        self.search, self._stems = BM25(passages), BM25([stemmed(passage) for passage in passages])
+        self.search, self._stems = BM25(passages), BM25([" ".join(words_of(passage)) for passage in passages])
 
     def rows_named(self, question: str) -> list[Row]:
         """The rows of tables that a question names, on the pages that its words find."""
@@ -166,7 +166,7 @@ class Rereading:
         return scores * (1 + _NEIGHBOURS * beside / scores.max())
 
     def _scores(self, text: str) -> Weights:
-        return self.search.scores(text) + self._stems.scores(stemmed(text))
+        return self.search.scores(text) + self._stems.scores(" ".join(words_of(text)))
 
     def _passage(self, index: int) -> str:
         start, stop = self._passages.bounds[index]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondevice.search.bm25 import BM25, K1, B, own_terms, stemmed, terms
+from ondevice.search.bm25 import BM25, K1, B, own_terms, terms
 
 
 def test_bm25_is_the_published_sum() -> None:
@@ -39,17 +39,6 @@ def test_texts_without_a_word_share_none(passages: list[str]) -> None:
 )
 def test_what_is_written_in_two_ways_is_the_same_term(one: str, other: str) -> None:
     assert list(terms(one)) == list(terms(other))
-
-
-@pytest.mark.parametrize("words", ["apply applies applied", "relation relations", "replica replicas", "clearly clear"])
-def test_words_that_differ_by_an_ending_have_one_stem(words: str) -> None:
-    first, *others = stemmed(words).split()
-    assert {*others} == {first}
-
-
-def test_short_words_numbers_and_other_scripts_have_no_ending() -> None:
-    for text in ("red bed ring", "1990s a320s", "灯台守"):
-        assert stemmed(text).split() == list(terms(text))
 
 
 def test_numbers_in_a_list_stay_apart() -> None:

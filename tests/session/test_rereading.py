@@ -360,6 +360,15 @@ def test_a_question_over_two_places_finds_the_second_by_the_name_in_the_first() 
     assert "Saltdal" in found
 
 
+def test_a_passage_is_found_by_a_word_with_another_ending() -> None:
+    filler = "The boats came in at dusk, and the crew slept. " * 8
+    text = f"{filler}\n\nHalvard trained gulls to find nets.\n\n{filler}"
+    session = session_of()
+    list(session.open(document((text,))))
+    again = session._again
+    assert "Halvard" in again._passage(int(again._by_words("What is the training for?").argmax()))
+
+
 def test_a_passage_beside_a_better_one_counts_more_than_the_same_words_elsewhere() -> None:
     filler, weak = "The boats came in at dusk, and lamps were lit. " * 4, "A toll was due, as far as anybody knew. " * 4
     strong = "The harbour toll of Varde was raised. " + "It rained all day, and nobody came. " * 4
