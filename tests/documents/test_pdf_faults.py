@@ -450,6 +450,27 @@ def test_text_of_another_column_is_no_label(tmp_path) -> None:
     assert text_of(tmp_path, drawn(rows)).endswith("go on here.\nSlite | 7 | 9\nKlinte | 3 | 4\n")
 
 
+def test_tables_in_two_columns_of_text_stay_apart_and_the_text_stays_whole(tmp_path) -> None:
+    def column(left: float, name: str, below: float) -> dict[float, dict[float, str]]:
+        table = {740 - 12 * i: {left: row[0], left + 60: row[2], left + 120: row[3]} for i, row in enumerate(PORTS)}
+        return table | {below - 12 * i: {left: f"{name} {i} the boats came in"} for i in range(9)}
+
+    content = drawn(column(60, "Left", 680)) + drawn(column(320, "Right", 675))
+    table = "Port | June | July\nVisby | 12 |\nSlite |  | 9\nKlinte | 4 | 5\n"
+    first, second = ("".join(f"{name} {i} the boats came in\n" for i in range(9)) for name in ("Left", "Right"))
+    assert text_of(tmp_path, content) == table + first + table + second
+
+
+def test_figures_that_nearly_touch_are_parted_by_the_columns(tmp_path) -> None:
+    rows = {
+        700: {60: "Size", 144: "Read", 190: "Write", 240: "Sync"},
+        680: {60: "1K", 144: "6.6", 190: "0.4", 240: "1.0"},
+        660: {60: "8K", 144: "165.22 38.5", 240: "2.0"},
+        640: {60: "9K", 144: "9.7", 190: "3.8", 240: "3.0"},
+    }
+    assert text_of(tmp_path, drawn(rows)).split("\n")[2] == "8K | 165.22 | 38.5 | 2.0"
+
+
 def test_cells_that_nearly_touch_are_parted_by_the_columns(tmp_path) -> None:
     rows = {
         700: {60: "Port", 141: "May", 173: "June", 216: "July"},  # gaps of less than a cell, each more than a space

@@ -32,14 +32,18 @@ def columns_of(lines: list[Line]) -> Columns:
 
 
 def parts_of(line: Line, cell: Cell, columns: Columns, *, is_head: bool) -> Iterator[Cell]:
-    """A cell, cut where its words go on in another column: in a wide gap, or before the figure at its end."""
+    """A cell, cut where its words go on in another column: in a wide gap, between figures, before the last figure."""
     words = [word for word in line.words if cell[1] <= word[1] and word[2] <= cell[2]]
     at: list[int] = []
     for _, left, right in words:
         column = column_at(columns, left, right)
         at.append(at[-1] if at and not left < columns[column][1] > columns[column][0] < right else column)
-    wide = (at[i] != at[i - 1] and words[i][1] - words[i - 1][2] > APART * line.size for i in range(1, len(words)))
-    cuts = [number for number, is_wide in enumerate(wide, 1) if is_wide]
+    cuts = [
+        i
+        for i, (before, after) in enumerate(pairwise(words), 1)
+        if at[i] != at[i - 1]
+        and (after[1] - before[2] > APART * line.size or (not is_head and is_figure(before[0]) and is_figure(after[0])))
+    ]
     if not is_head and len(words) - 1 not in cuts and len({*at[:1], *at[-1:]}) > 1 and is_figure(words[-1][0]):
         cuts.append(len(words) - 1)
     if line.is_from_right or not cuts:

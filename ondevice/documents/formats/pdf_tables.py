@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise, takewhile
+from itertools import groupby, pairwise, takewhile
 
 from ondevice.documents.formats.pdf_columns import (
     APART,
@@ -30,6 +30,7 @@ _MOST_ROWS, _MOST_COLUMNS = 200, 60  # of one table
 _NEXT_STEP = 1.6  # of the size: lines further apart are not of one cell
 _MOST_CELL_LINES = 6  # more are a column of text
 _BESIDE_ROW = 0.9  # of the size: what is further below all of a row is not of it
+_FEWEST_WORDS, _FEWEST_LINES, _MOST_IN_COLUMNS = 5, 8, 0.8  # of text: words of a line, lines of a column, share in both
 _MOST_CELL_WORDS, _FEWEST_FIGURES = 4, 0.2  # of a table's cells, on average: words, and cells of figures alone
 
 
@@ -103,7 +104,22 @@ def by_rows(lines: list[Line]) -> list[Line]:
     num_figures = sum(map(is_figure, cells))
     num_words = sum(len(cell.split()) for cell in cells)
     is_table = num_words < _MOST_CELL_WORDS * len(cells) and num_figures > _FEWEST_FIGURES * len(cells)
-    return [_merged(row) for row in rows] if len(shared) > 2 and is_table else lines
+    if len(shared) < 3 or not is_table:
+        return lines
+    if gutter := _gutter(lines):
+        parts = groupby(lines, lambda line: (line.right <= gutter) - (line.left >= gutter))
+        return [line for _, part in parts for line in by_rows([*part])]
+    return [_merged(row) for row in rows]
+
+
+def _gutter(lines: list[Line]) -> float:
+    """Where a column of text begins to the right of another one; 0 where the page has one column of text."""
+    texts = [line for line in lines if len(line.cells) == 1 and len(line.words) >= _FEWEST_WORDS]
+    for right in sorted({line.left for line in texts}):
+        before, after = sum(line.right <= right for line in texts), sum(line.left >= right for line in texts)
+        if min(before, after) >= _FEWEST_LINES and before + after > _MOST_IN_COLUMNS * len(texts):
+            return right
+    return 0.0
 
 
 def _merged(row: list[Line]) -> Line:
