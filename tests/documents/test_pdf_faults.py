@@ -463,10 +463,10 @@ def test_tables_in_two_columns_of_text_stay_apart_and_the_text_stays_whole(tmp_p
 
 def test_figures_that_nearly_touch_are_parted_by_the_columns(tmp_path) -> None:
     rows = {
-        700: {60: "Size", 144: "Read", 190: "Write", 240: "Sync"},
-        680: {60: "1K", 144: "6.6", 190: "0.4", 240: "1.0"},
-        660: {60: "8K", 144: "165.22 38.5", 240: "2.0"},
-        640: {60: "9K", 144: "9.7", 190: "3.8", 240: "3.0"},
+        700: {60: "Size", 144: "Read", 190: "Set", 222: "Sync"},
+        680: {60: "1K", 144: "6.6", 190: "0.4", 222: "1.0"},
+        660: {60: "8K", 144: "165.22 38.5", 216: "2.0"},
+        640: {60: "9K", 144: "9.7", 190: "3.8", 222: "3.0"},
     }
     assert text_of(tmp_path, drawn(rows)).split("\n")[2] == "8K | 165.22 | 38.5 | 2.0"
 
