@@ -48,6 +48,20 @@ def test_larger_lines_of_a_pdf_are_headings_and_two_of_a_size_are_one(tmp_path: 
 
 
 @pytest.mark.parametrize(
+    "larger",
+    [
+        ("as in every year (between May and September)", "They go on."),
+        ("Boats that are laid up (from May to September)", "are caulked."),
+    ],
+)
+def test_a_larger_line_of_a_sentence_that_goes_on_is_no_heading(tmp_path: Path, larger: tuple[str, str]) -> None:
+    line, after = larger
+    lines = [("Tides", 13, "F1"), *body(), (line, 12, "F1"), (after, 10, "F1"), *body()]
+    [text] = texts(make_pdf(tmp_path / "a.pdf", drawn(*lines)))
+    assert headings(text) == ["### Tides"]
+
+
+@pytest.mark.parametrize(
     ("angle", "frame"), [(90, "0 1 -1 0 700 0"), (180, "-1 0 0 -1 595 842"), (270, "0 -1 1 0 -200 842")]
 )
 def test_pages_that_are_shown_turned_have_headings_too(tmp_path: Path, angle: int, frame: str) -> None:

@@ -503,7 +503,7 @@ def test_sentences_that_are_set_wide_are_no_table(tmp_path) -> None:
     assert "|" not in text_of(tmp_path, drawn(rows))
 
 
-@pytest.mark.parametrize("mark", [r"\225", "1.", "(a)"])
+@pytest.mark.parametrize("mark", [r"\225", "1.", "(a)", "[16]"])
 def test_the_marks_of_a_list_are_no_column(tmp_path, mark: str) -> None:
     content = b"".join(at(60, y, mark) + at(90, y, "Trim the wick") for y in (700, 685))
     assert "|" not in text_of(tmp_path, content)

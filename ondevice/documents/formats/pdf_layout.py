@@ -17,7 +17,7 @@ from ondevice.search.outline import headed
 
 _EDGE = 0.1  # of the height of the page, where headers and footers stand
 _LARGER, _LARGEST = 1.15, 1.5  # than the usual size: the letters of headings, and of those of the first level
-_MOST_TITLE_LINES, _MOST_TITLE_CHARS, _MOST_BOLD_CHARS = 3, 160, 80
+_MOST_TITLE_LINES, _MOST_TITLE_CHARS, _MOST_BOLD_CHARS, _MOST_GOING_ON = 3, 160, 80, 40
 _BULLET = re.compile(r"\s*[•‣◦▪■●\u2013*-]\s")
 _NO_TITLE = re.compile(r"[.,;:]\s*\Z|\A\W*(?:figure|table|fig\.|abbildung|tabelle)\s", re.IGNORECASE)
 _NUMBERED = re.compile(r"^\s*(?:\d{1,3}(?:\.\d{1,3})*|[A-Z](?:\.\d{1,3})*|[IVX]+)[.:)]?\s+")
@@ -154,10 +154,15 @@ def _set_apart(blocks: list[Block], on_edge: set[int], memory: Memory, turn: int
     is_out = [line.turn != turn or (id(line) in on_edge and _counts_pages(line.text)) for line in lines]
     levels = [0 if out else _level(line, usual) for line, out in zip(lines, is_out, strict=True)]
     titles: Titles = {}
+    after = 0
     for (size, level), group in groupby(zip(lines, levels, strict=True), lambda one: (round(one[0].size, 1), one[1])):
-        text = " ".join(line.text for line, _ in group)
+        texts = [line.text for line, _ in group]
+        text, after = " ".join(texts), after + len(texts)
         numbers = _NUMBERED.match(text)
-        if level and len(text) < _MOST_TITLE_CHARS and any(map(str.isalpha, text)):
+        # Letters of fonts that are drawn seem larger beside brackets: a sentence that goes on is no title.
+        is_within = any(one[:1].islower() for one in (text, *(line.text for line in lines[after : after + 1])))
+        goes_on = len(text) > _MOST_GOING_ON and not numbers and is_within
+        if level and not goes_on and len(text) < _MOST_TITLE_CHARS and any(map(str.isalpha, text)):
             if numbers:
                 memory.levels[size] = level = numbers[0].strip(" .").count(".") + 1
             titles[title_words(text)] = memory.levels.get(size, level)

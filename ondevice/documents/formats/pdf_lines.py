@@ -22,7 +22,7 @@ _WIDE = 2.0  # of the size: a gap as wide parts what stands on one line
 _BESIDE = 0.6  # of the size: what is drawn later belongs to a line if it is as near to it
 _SMALL = 0.85  # of the size of the line: raised and lowered figures are smaller
 _LOOK_BACK = 8  # lines of one height that a run drawn later may belong to
-_MARK = re.compile(r"[^\w\s]|\(?\w{1,3}[.)\u2236:]|\d+(?:\.\d+)+\.?")
+_MARK, _LONGEST_MARK = re.compile(r"[^\w\s]|\(?\w{1,3}[.)\u2236:]|\[[\w+]{1,8}\]|\d+(?:\.\d+)+\.?"), 10
 _UNSPACED = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff]{2}")
 _FROM_RIGHT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 
@@ -201,8 +201,12 @@ def _cell(glyphs: list[Placed]) -> Cell:
 
 
 def _is_mark_of_list(cells: list[list[Placed]]) -> bool:
-    """True if the line so far is a bullet or a number with a stop, which begins no table."""
-    return len(cells) == 1 and len(cells[0]) < 8 and bool(_MARK.fullmatch("".join(glyph.text for glyph in cells[0])))
+    """True if the line so far is a bullet, a number with a stop or in brackets, which begins no table."""
+    return (
+        len(cells) == 1
+        and len(cells[0]) <= _LONGEST_MARK
+        and bool(_MARK.fullmatch("".join(glyph.text for glyph in cells[0])))
+    )
 
 
 def _placed(line: Line, run: Run) -> list[Placed]:
