@@ -113,7 +113,7 @@ def by_rows(lines: list[Line]) -> list[Line]:
 
 
 def _gutter(lines: list[Line]) -> float:
-    """Where a column of text begins to the right of another one; 0 where the page has one column of text."""
+    """The left end of a column of text to the right of another one; 0 if the page has one column of text."""
     texts = [line for line in lines if len(line.cells) == 1 and len(line.words) >= _FEWEST_WORDS]
     for right in sorted({line.left for line in texts}):
         before, after = sum(line.right <= right for line in texts), sum(line.left >= right for line in texts)
