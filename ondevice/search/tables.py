@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 
 from ondevice.search.bm25 import terms
@@ -151,7 +152,12 @@ def _hits(rows: Sequence[Row], asked: list[str]) -> list[set[str]]:
 
 def words_of(text: str) -> list[str]:
     """The words of a text as they are compared: folded, without the endings of "trained", "training" and "trains"."""
-    return [word if _USUAL.fullmatch(word) else _ENDING.sub("", word) for word in terms(text)]
+    return [_stem(word) for word in terms(text)]
+
+
+@lru_cache(1 << 16)
+def _stem(word: str) -> str:
+    return word if _USUAL.fullmatch(word) else _ENDING.sub("", word)
 
 
 def _own_words(text: str) -> set[str]:
