@@ -2,7 +2,7 @@
 
 The document is the prompt up to the end of the context, and the question is what follows it, so that all is read in
 the order in which LongBench has it. If that is more than the reserve for a question holds, its beginning goes into
-the document, too.
+the document, too. The default settings find passages by the question alone, as those who retrieve do.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ondevice.errors import ConfigError
 from ondevice.events import Event
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
+from ondevice.stage_clock import StageClock
 from ondevice_bench.quality.contenders import budget_of, chosen
 from ondevice_bench.quality.contest import Answering, Asked, Exam, Outcome, run_exams, write_answer
 from ondevice_bench.quality.longbench_tasks import TASKS
@@ -49,7 +50,8 @@ def exam_of(engine: Engine, text: Text, num_tokens: int) -> Exam:
         raise ConfigError(f"--reserve is {reserve}, too few for a question", fix="Raise --reserve.")
     ids, spans = tokenizer.encode(whole)
     cut = int(spans[-room, 0]) if len(ids) > room else 0
-    prompt = [*tokenizer.encode(whole[cut:])[0].tolist(), *end]
+    prompt = Prompt([*tokenizer.encode(whole[cut:])[0].tolist(), *end])
+    spoken = question.text.strip() or task.tail
     generation = replace(
         engine.config.generation,
         max_new_tokens=task.max_new_tokens,
@@ -59,11 +61,14 @@ def exam_of(engine: Engine, text: Text, num_tokens: int) -> Exam:
     )
 
     def answer(session: Session) -> Answering:
-        events = session.answer(whole[cut:], Prompt(prompt), generation)
+        generation = session.context.config.generation  # that of the contender
+        clock = StageClock(session.context.decoder.synchronize)
+        passages = session.find(spoken, prompt, generation, clock)
+        events = session.answer(whole[cut:], prompt, generation, clock=clock, passages=passages)
         written = yield from write_answer(events, task.is_settled)
         return Outcome(task.scored(written), {SCORE: task.rate(written, question.references, question.classes)})
 
-    asked = Asked(question.number, question.text.strip() or task.tail, question.references, answer)
+    asked = Asked(question.number, spoken, question.references, answer)
     return Exam(text.task, text.name, task.head, text.text, whole[:cut], num_tokens, generation, (asked,))
 
 

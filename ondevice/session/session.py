@@ -242,12 +242,17 @@ class Session:
         earlier = _spoken_of(history if has_lost else last)
         named = self._lacking(question)
         prompt = replace(prompt, begun=tuple(begun), told=fact, rows=rows, earlier=earlier, lacking=named)
+        found = self.find(question, prompt, generation, clock)
+        yield from self.answer(question, prompt, generation, attempt, clock, found)
+
+    def find(self, question: str, prompt: Prompt, generation: GenerationConfig, clock: StageClock) -> Bounds:
+        """Tokens [start, stop) of the passages that `answer` is to be given for a question; none for the pot."""
         attention = self._attention(question, prompt, generation)
         clock.book("look")
         num_asked = len(prompt.ids) + len(prompt.begun)
-        found = self._passages(question, generation, num_asked, earlier, attention, rows)
+        found = self._passages(question, generation, num_asked, prompt.earlier, attention, prompt.rows)
         clock.book("search")
-        yield from self.answer(question, prompt, generation, attempt, clock, found)
+        return found
 
     def answer(
         self,

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from ondevice.cli import app
 from ondevice.config import PotConfig
 from ondevice.errors import ConfigError
-from ondevice.events import QuestionRead
+from ondevice.events import QuestionRead, TokensRecalled
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.contenders import text_document
 from ondevice_bench.quality.longbench_tasks import TASKS
@@ -87,6 +87,23 @@ def test_retrieval_looks_for_the_question_or_for_the_task() -> None:
     engine = Engine(tiny_loaded(), CONFIG)
     assert exam_of(engine, row_of("qasper"), 1).questions[0].query == "Which lamp?"
     assert "summary" in exam_of(engine, row_of("gov_report", ""), 1).questions[0].query
+
+
+def test_passages_are_found_by_the_question_and_a_summary_comes_from_the_pot() -> None:
+    engine = Engine(tiny_loaded(), CONFIG)
+
+    def recalled(name: str, input: str, num_passage_tokens: int) -> list[TokensRecalled]:
+        exam = exam_of(engine, row_of(name, input), 1)
+        generation = replace(exam.generation, num_passage_tokens=num_passage_tokens)
+        session = engine.session(replace(engine.config, generation=generation))
+        list(session.read(text_document("row", (exam.head, exam.body, exam.tail))))
+        return [event for event in exam.questions[0].answer(session) if isinstance(event, TokensRecalled)]
+
+    [passages] = recalled("qasper", "Which lamp did keeper 7 light?", 100)
+    found = "".join((TASKS["qasper"].head + CONTEXT)[start:stop] for start, stop in passages.tokens)
+    assert "Keeper 7 lit" in found
+    assert not recalled("qasper", "Which lamp did keeper 7 light?", 0)
+    assert not recalled("gov_report", "", 100)
 
 
 @pytest.fixture(scope="module")
