@@ -18,7 +18,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import TokensRecalled
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import PROMPT
-from ondevice.search.bm25 import BM25, names_beside
+from ondevice.search.bm25 import BM25, asked_in, names_beside
 from ondevice.search.outline import heading_at, sections_called
 from ondevice.search.passages import Bounds, Passages, with_another
 from ondevice.search.places import (
@@ -157,13 +157,14 @@ class Rereading:
 
         And by what stands before and after each: an answer is often next to the words that ask for it.
         """
-        scores = self._scores(question)
+        asked, beside = asked_in(question)
+        scores = self._scores(asked) + self._scores(beside) / 2
         if not scores.any():
             return scores
-        names = names_beside(question, self._passage(int(scores.argmax())), self.search)
+        names = names_beside(asked, self._passage(int(scores.argmax())), self.search)
         scores = scores + _SECOND_LOOK * self._scores(names)
-        beside = np.convolve(scores, (1.0, 0.0, 1.0))[1:-1]
-        return scores * (1 + _NEIGHBOURS * beside / scores.max())
+        neighbours = np.convolve(scores, (1.0, 0.0, 1.0))[1:-1]
+        return scores * (1 + _NEIGHBOURS * neighbours / scores.max())
 
     def _scores(self, text: str) -> Weights:
         return self.search.scores(text) + self._stems.scores(" ".join(words_of(text)))

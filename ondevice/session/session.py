@@ -39,7 +39,7 @@ from ondevice.events import (
 from ondevice.machine.memory import memory_watched
 from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
-from ondevice.search.bm25 import own_terms
+from ondevice.search.bm25 import asked_in, own_terms
 from ondevice.search.passages import Bounds
 from ondevice.search.places import asks_for_whole, asks_which_page, told
 from ondevice.search.structure import from_outline
@@ -407,8 +407,9 @@ class Session:
             return None
         if prompt.begun or prompt.told or asks_for_whole(question) or self._names_place(question):
             return None
-        is_clear = len(own_terms(question)) > 1
-        coverage = self._again.search.coverage(question if is_clear else f"{prompt.earlier} {question}")
+        asked, _ = asked_in(question)
+        is_clear = len(own_terms(asked)) > 1
+        coverage = self._again.search.coverage(asked if is_clear else f"{prompt.earlier} {asked}")
         is_early = context.spans and not context.tokens.places  # of a collection nothing is read
         refusal = NOT_YET if is_early else NOT_THERE
         return None if coverage is None else Judgement(refusal, coverage, bool(prompt.lacking))

@@ -369,6 +369,16 @@ def test_a_passage_is_found_by_a_word_with_another_ending() -> None:
     assert "Halvard" in again._passage(int(again._by_words("What is the training for?").argmax()))
 
 
+def test_the_form_around_a_question_finds_no_passages() -> None:
+    filler = "The boats came in at dusk, and the crew slept. " * 8
+    text = f"{filler}\n\nHalvard lit the lamp.\n\n{filler}\n\nOutput helpful context, only passages given.\n\n{filler}"
+    session = session_of()
+    list(session.open(document((text,))))
+    again = session._again
+    form = "Use only the passages given as context, and output a helpful answer.\n\nQuestion: {}\nAnswer:"
+    assert "Halvard" in again._passage(int(again._by_words(form.format("Who lit the lamp?")).argmax()))
+
+
 def test_a_passage_beside_a_better_one_counts_more_than_the_same_words_elsewhere() -> None:
     filler, weak = "The boats came in at dusk, and lamps were lit. " * 4, "A toll was due, as far as anybody knew. " * 4
     strong = "The harbour toll of Varde was raised. " + "It rained all day, and nobody came. " * 4
