@@ -345,6 +345,7 @@ class Session:
         tokens = self.context.tokens
         if not tokens.keeps_text or tokens.num_total is None:
             return ()
+        question = " ".join(asked_in(question)).strip()  # without the form that it stands in
         named = lacking(question, (*tokens.texts, *tokens.places, tokens.document.name))
         return named if named and self._again.search.coverage(question) is not None else ()
 

@@ -327,6 +327,7 @@ def test_what_a_question_names_and_the_text_does_not_have_is_said_of_the_answer(
     for question, lacking in (
         ("When did Ingrid Lund leave lamp 41?", ("Ingrid Lund",)),
         ("When did Keeper 41 leave?", ()),
+        ("Use the text.\n\nQuestion: When did Keeper 41 leave?\n\nHelpful Answer:", ()),
         ("\u706f\u53f0\u306e Ingrid \u306f?", ()),  # in a language in which the text may spell it otherwise
     ):
         assert finished(session.ask(question))[0].unfounded[: len(lacking) or None] == lacking, question
