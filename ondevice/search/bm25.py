@@ -42,11 +42,6 @@ _LANGUAGES = tuple(
         ("il|di|che|della|quanto|chi|dove|quando|è", ("che", "della", "il")),
     )
 )
-# A request in a form that programs fill in, and the sentences of one that somebody typed.
-_LABELLED = re.compile(
-    r"^[ \t]*(?:question|query|frage|pregunta|domanda)[ \t]*:\s*(\S.*)$", re.IGNORECASE | re.MULTILINE
-)
-_PART = re.compile(r"(?<=[.!?:])\s+|\n+")
 _MOST_NAMES = 12
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s*|\n")  # noqa: RUF001
 _NAME = re.compile(r"(?<![\w'’-])[^\W\d_][\w'’-]+")  # noqa: RUF001
@@ -138,15 +133,6 @@ def terms(text: str) -> Iterator[str]:
             yield from (word[i : i + 2] for i in range(max(len(word) - 1, 1)))
         else:
             yield word
-
-
-def asked_in(request: str) -> tuple[str, str]:
-    """The question in a request, and what is said beside it; all of it and "" if nothing tells them apart."""
-    if labelled := _LABELLED.findall(request):
-        return labelled[-1], ""
-    parts = [part for part in _PART.split(request) if part.strip()]
-    asks = [part for part in parts if part.rstrip().endswith("?")]
-    return (" ".join(asks), " ".join(part for part in parts if part not in asks)) if asks else (request, "")
 
 
 def own_terms(question: str) -> list[str]:

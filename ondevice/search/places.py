@@ -68,6 +68,9 @@ _ABOUT_FILE = re.compile(
     r"|\bwhat is (?:this|the) file called\b"
 )
 _HOW_MANY_TABLES = re.compile(rf"(?i)\bhow many tables{_IN_ALL}|\bwie viele tabellen (?:hat|gibt|sind|enthält)\b")
+_LABELLED = re.compile(  # a question in a form that a program fills in
+    r"^[ \t]*(?:question|query|frage|pregunta|domanda)[ \t]*:\s*(\S.*)$", re.IGNORECASE | re.MULTILINE
+)
 _TABLE = re.compile(r"(?:^[^\n]* \| [^\n]*\n){2,}", re.MULTILINE)
 _CAPTION = re.compile(r"^(?:table|tabelle)\s+(\w{1,4}(?:\.\d+)?)[.:]", re.MULTILINE | re.IGNORECASE)
 _OF_ITSELF = re.compile(
@@ -154,6 +157,15 @@ def end_named(question: str, text: str) -> tuple[int, int]:
     start = max(len(text.rstrip()) - END_CHARS, 0)
     line = text.rfind("\n", max(start - END_CHARS, 0), start)
     return line + 1 if line >= 0 else start, len(text)
+
+
+def asked_in(request: str) -> tuple[str, str]:
+    """The question in a request, and what is said beside it; all of it and "" if nothing tells them apart."""
+    if labelled := _LABELLED.findall(request):
+        return labelled[-1], ""
+    parts = [request[start:stop].strip() for start, stop in sentences(request)]
+    asks = [part for part in parts if part.endswith("?")]
+    return (" ".join(asks), " ".join(part for part in parts if part not in asks)) if asks else (request, "")
 
 
 def asks_which_page(question: str) -> bool:

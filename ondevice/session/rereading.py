@@ -18,11 +18,12 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import TokensRecalled
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import PROMPT
-from ondevice.search.bm25 import BM25, asked_in, names_beside
+from ondevice.search.bm25 import BM25, names_beside
 from ondevice.search.outline import heading_at, sections_called
 from ondevice.search.passages import Bounds, Passages, with_another
 from ondevice.search.places import (
     NUMBERED,
+    asked_in,
     asks_for_list,
     asks_for_whole,
     documents_named,

@@ -39,9 +39,9 @@ from ondevice.events import (
 from ondevice.machine.memory import memory_watched
 from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
-from ondevice.search.bm25 import asked_in, own_terms
+from ondevice.search.bm25 import own_terms
 from ondevice.search.passages import Bounds
-from ondevice.search.places import asks_for_whole, asks_which_page, told
+from ondevice.search.places import asked_in, asks_for_whole, asks_which_page, told
 from ondevice.search.structure import from_outline
 from ondevice.search.tables import Row, told_of
 from ondevice.session.plan import SHORT_TEXT, Plan

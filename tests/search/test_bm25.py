@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondevice.search.bm25 import BM25, K1, B, asked_in, own_terms, terms
+from ondevice.search.bm25 import BM25, K1, B, own_terms, terms
 
 
 def test_bm25_is_the_published_sum() -> None:
@@ -39,21 +39,6 @@ def test_texts_without_a_word_share_none(passages: list[str]) -> None:
 )
 def test_what_is_written_in_two_ways_is_the_same_term(one: str, other: str) -> None:
     assert list(terms(one)) == list(terms(other))
-
-
-@pytest.mark.parametrize(
-    ("request_", "asked", "beside"),
-    [
-        ("Who lit the lamp?", "Who lit the lamp?", ""),
-        ("The lamp of 1912", "The lamp of 1912", ""),
-        ("I rent flat 12. May I keep a dog? Thanks!", "May I keep a dog?", "I rent flat 12. Thanks!"),
-        ("Use the passages.\n\nQuestion: Who lit it\nHelpful Answer:", "Who lit it", ""),
-        ("Question: Who?\nAnswer: Ann.\nQUESTION:\nWhen?\nAnswer:", "When?", ""),
-        ("", "", ""),
-    ],
-)
-def test_the_question_in_a_request_is_told_from_what_stands_beside_it(request_: str, asked: str, beside: str) -> None:
-    assert asked_in(request_) == (asked, beside)
 
 
 def test_numbers_in_a_list_stay_apart() -> None:

@@ -1,6 +1,14 @@
 import pytest
 
-from ondevice.search.places import asks_for_whole, asks_which_page, end_named, pages_named, sections_named, told
+from ondevice.search.places import (
+    asked_in,
+    asks_for_whole,
+    asks_which_page,
+    end_named,
+    pages_named,
+    sections_named,
+    told,
+)
 
 AGREEMENT = """Crane agreement
 1. Term
@@ -204,3 +212,19 @@ def test_a_question_may_be_about_all_of_the_text(question: str) -> None:
 )  # fmt: skip
 def test_a_question_for_a_fact_is_not(question: str) -> None:
     assert not asks_for_whole(question)
+
+
+@pytest.mark.parametrize(
+    ("request_", "asked", "beside"),
+    [
+        ("Who lit the lamp?", "Who lit the lamp?", ""),
+        ("The lamp of 1912", "The lamp of 1912", ""),
+        ("I rent flat 12. May I keep a dog? Thanks!", "May I keep a dog?", "I rent flat 12. Thanks!"),
+        ("Use the passages.\n\nQuestion: Who lit it\nHelpful Answer:", "Who lit it", ""),
+        ("Question: Who?\nAnswer: Ann.\nQUESTION:\nWhen?\nAnswer:", "When?", ""),
+        ("Who is Dr. Ann Lund of St. Ives?", "Who is Dr. Ann Lund of St. Ives?", ""),
+        ("", "", ""),
+    ],
+)
+def test_the_question_in_a_request_is_told_from_what_stands_beside_it(request_: str, asked: str, beside: str) -> None:
+    assert asked_in(request_) == (asked, beside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise, takewhile
@@ -115,8 +116,9 @@ def by_rows(lines: list[Line]) -> list[Line]:
 def _gutter(lines: list[Line]) -> float:
     """The left end of a column of text to the right of another one; 0 if the page has one column of text."""
     texts = [line for line in lines if len(line.cells) == 1 and len(line.words) >= _FEWEST_WORDS]
-    for right in sorted({line.left for line in texts}):
-        before, after = sum(line.right <= right for line in texts), sum(line.left >= right for line in texts)
+    lefts, rights = sorted(line.left for line in texts), sorted(line.right for line in texts)
+    for right in dict.fromkeys(lefts):
+        before, after = bisect_right(rights, right), len(lefts) - bisect_left(lefts, right)
         if min(before, after) >= _FEWEST_LINES and before + after > _MOST_IN_COLUMNS * len(texts):
             return right
     return 0.0
