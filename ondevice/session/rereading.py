@@ -64,7 +64,7 @@ class Rereading:
         self._starts = np.cumsum([0, *map(len, tokens.texts)]).tolist()
         self._passages = Passages(text, spans, tokens.firsts)
         passages = [self._passage(index) for index in range(len(self._passages.bounds))]
-        self.search, self._stems = BM25(passages), BM25([" ".join(words_of(passage)) for passage in passages])
+        self.search, self._stems = BM25(passages), BM25([*map(_stemmed, passages)])
 
     def rows_named(self, question: str) -> list[Row]:
         """The rows of tables that a question names, on the pages that its words find."""
@@ -168,7 +168,7 @@ class Rereading:
         return scores * (1 + _NEIGHBOURS * neighbours / scores.max())
 
     def _scores(self, text: str) -> Weights:
-        return self.search.scores(text) + self._stems.scores(" ".join(words_of(text)))
+        return self.search.scores(text) + self._stems.scores(_stemmed(text))
 
     def _passage(self, index: int) -> str:
         start, stop = self._passages.bounds[index]
@@ -287,6 +287,10 @@ class Rereading:
         if page or title:
             text += ", ".join(filter(None, (page, title))) + ":\n"
         return self._plan.loaded.tokenizer.encode(text)[0]
+
+
+def _stemmed(text: str) -> str:
+    return " ".join(words_of(text))
 
 
 def _size(places: Bounds) -> int:

@@ -19,7 +19,7 @@ from ondevice.documents import Document, Page
 from ondevice.events import AnswerFinished, AnswerToken, Event, TokensRead, TokensRecalled
 from ondevice.search.passages import Passages
 from ondevice.session.engine import Engine
-from ondevice.session.rereading import _interleaved
+from ondevice.session.rereading import Rereading, _interleaved
 from ondevice.session.session import Session
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
@@ -361,32 +361,35 @@ def test_a_question_over_two_places_finds_the_second_by_the_name_in_the_first() 
     assert "Saltdal" in found
 
 
-def test_a_passage_is_found_by_a_word_with_another_ending() -> None:
-    filler = "The boats came in at dusk, and the crew slept. " * 8
-    text = f"{filler}\n\nHalvard trained gulls to find nets.\n\n{filler}"
+def opened(text: str) -> Rereading:
     session = session_of()
     list(session.open(document((text,))))
-    again = session._again
-    assert "Halvard" in again._passage(int(again._by_words("What is the training for?").argmax()))
+    return session._again
+
+
+def best_passage(text: str, question: str) -> str:
+    again = opened(text)
+    return again._passage(int(again._by_words(question).argmax()))
+
+
+FILLER = "The boats came in at dusk, and the crew slept. " * 8
+
+
+def test_a_passage_is_found_by_a_word_with_another_ending() -> None:
+    text = f"{FILLER}\n\nHalvard trained gulls to find nets.\n\n{FILLER}"
+    assert "Halvard" in best_passage(text, "What is the training for?")
 
 
 def test_the_form_around_a_question_finds_no_passages() -> None:
-    filler = "The boats came in at dusk, and the crew slept. " * 8
-    text = f"{filler}\n\nHalvard lit the lamp.\n\n{filler}\n\nOutput helpful context, only passages given.\n\n{filler}"
-    session = session_of()
-    list(session.open(document((text,))))
-    again = session._again
+    text = f"{FILLER}\n\nHalvard lit the lamp.\n\n{FILLER}\n\nOutput helpful context, only passages given.\n\n{FILLER}"
     form = "Use only the passages given as context, and output a helpful answer.\n\nQuestion: {}\nAnswer:"
-    assert "Halvard" in again._passage(int(again._by_words(form.format("Who lit the lamp?")).argmax()))
+    assert "Halvard" in best_passage(text, form.format("Who lit the lamp?"))
 
 
 def test_a_passage_beside_a_better_one_counts_more_than_the_same_words_elsewhere() -> None:
     filler, weak = "The boats came in at dusk, and lamps were lit. " * 4, "A toll was due, as far as anybody knew. " * 4
     strong = "The harbour toll of Varde was raised. " + "It rained all day, and nobody came. " * 4
-    text = "\n\n".join((filler, weak, filler, filler, strong, weak, filler))
-    session = session_of()
-    list(session.open(document((text,))))
-    again = session._again
+    again = opened("\n\n".join((filler, weak, filler, filler, strong, weak, filler)))
     scores = again._by_words("What is the harbour toll of Varde?")
     apart, beside = (scores[at] for at in range(scores.size) if weak.strip() in again._passage(at))
     assert 0 < apart < beside < scores.max()

@@ -160,7 +160,8 @@ def _set_apart(blocks: list[Block], on_edge: set[int], memory: Memory, turn: int
         text, after = " ".join(texts), after + len(texts)
         numbers = _NUMBERED.match(text)
         # Letters of fonts that are drawn seem larger beside brackets: a sentence that goes on is no title.
-        is_within = any(one[:1].islower() for one in (text, *(line.text for line in lines[after : after + 1])))
+        following = lines[after].text if after < len(lines) else ""
+        is_within = text[:1].islower() or following[:1].islower()
         goes_on = len(text) > _MOST_GOING_ON and not numbers and is_within
         if level and not goes_on and len(text) < _MOST_TITLE_CHARS and any(map(str.isalpha, text)):
             if numbers:
