@@ -55,6 +55,7 @@ class Contender:
             nothing yet: the text is there to be searched; the text afresh is read by a session for each question.
         is_full: it takes a slot for every token, whatever that comes to.
         in_bytes_of: the budget is that of a pot as this, and it has as many slots as take the same bytes.
+        asks_first: it reads for one question, the catalyst, as papers do whose prompts end with it.
     """
 
     label: str
@@ -62,6 +63,7 @@ class Contender:
     reads: str = "text"
     is_full: bool = False
     in_bytes_of: InBytesOf | None = None
+    asks_first: bool = False
 
 
 def _pot(config: EngineConfig, budget: int, tier_bytes: int) -> EngineConfig:
@@ -123,6 +125,16 @@ def _as_published(given: EngineConfig, budget: int) -> EngineConfig:
     return _pot(with_choices(given, {"pot.preset": "paper-infinipot", "pot.catalyst": "general"}), budget, 0)
 
 
+def _of_paper(label: str, preset: str, keep: float = 1.0) -> Contender:
+    """A full cache of what a paper's method reads of the text; `keep`: the share that its speculator lets through."""
+
+    def config(given: EngineConfig, budget: int) -> EngineConfig:
+        config = with_choices(_plain(given, budget, "full"), {"pot.preset": preset})
+        return replace(config, spec=replace(config.spec, keep=keep, model=given.spec.model if keep < 1 else ""))
+
+    return Contender(label, config, is_full=True, asks_first=True)
+
+
 def _ablation(label: str, **changes: Any) -> Contender:
     """InfiniPot as published, but for its wording (Table 2 of arXiv 2410.01518) or its share of novelty (Table 3)."""
 
@@ -139,6 +151,7 @@ _WORDINGS = {
     "unrelated": "The sky is blue. The sun is yellow. Here we go. There and back again.",
 }
 _ALPHAS = (0.0, 0.25, 0.75, 1.0)
+_KEPT = (0.1, 0.3, 0.5)  # by SpecPrefill, in its Table 1
 
 
 CONTENDERS: dict[str, Contender] = {
@@ -176,6 +189,12 @@ CONTENDERS: dict[str, Contender] = {
         "the right passage among others", lambda config, budget: _plain(config, budget, "full"), reads="oracle+"
     ),
     "none": Contender("no document", lambda config, budget: _plain(config, budget, "full"), reads="nothing"),
+    "paper-sliminfer": _of_paper("SlimInfer", "paper-sliminfer"),
+    "paper-art": _of_paper("ART", "paper-art"),
+    **{
+        f"paper-specprefill-{keep:.0%}".rstrip("%"): _of_paper(f"SpecPrefill {keep:.0%}", "paper-specprefill", keep)
+        for keep in _KEPT
+    },
     **{
         f"published-{kind}": _ablation(f"InfiniPot, wording {kind}", catalyst="text", catalyst_text=text)
         for kind, text in _WORDINGS.items()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.documents import Document
-from ondevice.errors import PotError
+from ondevice.errors import ConfigError, PotError
 from ondevice.events import AnswerToken, Event
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
@@ -114,7 +114,7 @@ def sit(
     readings: Path | None = None,
 ) -> Iterator[Event | Note | Trial]:
     """The trials of one exam that `rows` lack, to which theirs are added; arguments as in `run_exams`."""
-    for config, reads, group in _groups(setup, exam, names, budget):
+    for config, reads, group in groups(setup, exam, names, budget):
         yield from written_down(_sit(setup, exam, config, reads, group, budget, rows, readings), setup, rows, summary)
 
 
@@ -152,7 +152,7 @@ def _read(
     return session
 
 
-def _groups(
+def groups(
     setup: Setup, exam: Exam, names: Sequence[str], budget: int
 ) -> Iterator[tuple[EngineConfig, str, tuple[str, ...]]]:
     """Contenders with the same settings that read the same, and what those are."""
@@ -163,9 +163,22 @@ def _groups(
         config = config_of(setup.engine, name, given, budget)
         if contender.is_full:
             config = with_room(config, exam.generation.max_new_tokens)
+        if contender.asks_first:
+            config = _for_one_question(config, name, exam.questions)
         groups.setdefault((config, contender.reads), []).append(name)
     for (config, reads), group in groups.items():
         yield config, reads, tuple(group)
+
+
+def _for_one_question(config: EngineConfig, name: str, questions: Sequence[Asked]) -> EngineConfig:
+    """The settings with the only question of an exam as the catalyst.
+
+    Raises:
+        ConfigError: there are several.
+    """
+    if len(questions) > 1:
+        raise ConfigError(f"{name} reads a text for one question", fix="Leave it out of --contenders.")
+    return replace(config, pot=replace(config.pot, catalyst="text", catalyst_text=questions[0].query))
 
 
 def _sit(

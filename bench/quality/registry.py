@@ -24,7 +24,8 @@ _CHOICE_OF_ROWS = (
         "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, fused, none; oracle, which is shown the "
         "right passage, and oracle+, others beside it; pot-int8, pot-k8v4 and pot-int4 in the bytes of the pot, "
         "pot-int8-bf16 and pot-int4-bf16 in those of a bfloat16 cache; foresight-int8, foresight-k8v4, foresight-int4 "
-        "in those of the pot; or a policy, without a host tier.",
+        "in those of the pot; a policy, without a host tier; or paper-sliminfer, paper-art, paper-specprefill-10, -30, "
+        "-50: a full cache of what a paper's method reads for one question.",
         "",
         shown="all but policies",
     ),

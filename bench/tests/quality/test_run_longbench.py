@@ -10,12 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from ondevice.cli import app
-from ondevice.config import PotConfig
+from ondevice.config import EngineConfig, PotConfig
 from ondevice.errors import ConfigError
 from ondevice.events import QuestionRead, TokensRecalled
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.contenders import text_document
+from ondevice_bench.quality.contest import Exam, groups
 from ondevice_bench.quality.longbench_tasks import TASKS
+from ondevice_bench.quality.measurement import Setup
 from ondevice_bench.quality.rows import Question, Text
 from ondevice_bench.quality.run_longbench import exam_of
 from tests.builders.models import CHAT_TEMPLATE, plain_config, save_checkpoint, tiny_loaded, tiny_model
@@ -104,6 +106,28 @@ def test_passages_are_found_by_the_question_and_a_summary_comes_from_the_pot() -
     assert "Keeper 7 lit" in found
     assert not recalled("qasper", "Which lamp did keeper 7 light?", 0)
     assert not recalled("gov_report", "", 100)
+
+
+def test_a_method_of_a_paper_reads_for_the_question_and_only_one() -> None:
+    engine = Engine(tiny_loaded(), CONFIG)
+    exam = exam_of(engine, row_of("qasper"), 1)
+
+    def config_of(name: str, exam: Exam = exam) -> EngineConfig:
+        setup = Setup(engine, lambda *_: None, lambda _: pytest.fail("no document"), {}, (), None)
+        return next(groups(setup, exam, (name,), 640))[0]
+
+    slim, spec, art = map(config_of, ("paper-sliminfer", "paper-specprefill-30", "paper-art"))
+    assert slim.slim.schedule == "auto"
+    assert spec.spec.keep == 0.3
+    assert art.art.published
+    for config in (slim, spec, art):
+        assert config.pot.method.keeps_all
+        assert config.pot.catalyst_prompt.strip() == "Which lamp?"
+        session = engine.session(config)
+        list(session.read(text_document("row", (exam.head, exam.body, exam.tail))))
+        assert list(exam.questions[0].answer(session))
+    with pytest.raises(ConfigError, match="paper-art reads a text for one question"):
+        config_of("paper-art", replace(exam, questions=exam.questions * 2))
 
 
 @pytest.fixture(scope="module")
