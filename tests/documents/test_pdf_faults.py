@@ -254,6 +254,15 @@ def test_only_signs_that_are_set_without_spaces_may_stand_apart(text: str, after
     assert [line.text for line in put_into_lines([run], [])] == [after]
 
 
+def test_signs_with_half_a_blank_under_the_next_one_are_one_line() -> None:
+    """As of Chinese letters of two bytes, the second of which the font takes for a blank."""
+    runs = [
+        Run(0, 700.0, 12.0, [(sign, 60.0 + 12 * at, 72.0 + 12 * at), (" ", 72.0 + 12 * at, 78.1 + 12 * at)], 698, 710)
+        for at, sign in enumerate("港口费用")
+    ]
+    assert [line.text for line in put_into_lines(runs, [])] == ["港口费用"]
+
+
 def test_boxes_that_are_too_wide_make_no_spaces_where_the_text_has_its_own() -> None:
     """As of a font that is not in the file: each letter seems to reach into the next."""
     advances = zip("Our mat", (12.0, 6.0, 6.0, 4.0, 12.0, 6.0, 6.0), strict=True)
@@ -558,6 +567,24 @@ def test_fields_are_read_where_they_stand(tmp_path) -> None:
     form, page = b"/AcroForm << /Fields [" + numbers + b"] >>", b"/Annots [" + numbers + b"]"
     text = text_of(tmp_path, content, catalog=form, page=page, more=more)
     assert text == "Name: Jane Q. Filled\n☒ Agreed\n☐ Sold\nport: Visby\n"
+
+
+def test_a_signature_says_who_signed_when_and_what_is_drawn_in_its_field(tmp_path) -> None:
+    by = b"/Name (Ji\xc5\x99\xc3\xad Moor) /M (D:20240517101500+02'00') /Reason (Agreed)"  # UTF-8 that does not say so
+    widget = b"<< /Type /Annot /Subtype /Widget /FT /Sig /T (Keeper) /Rect [60 600 260 640] /AP << /N 9 0 R >> "
+    drawn = b"BT /F1 9 Tf 2 20 Td (Signed at the quay) Tj ET"
+    font = b"/Resources << /Font << /F1 3 0 R >> >>"
+    appearance = b"<< /Subtype /Form /BBox [0 0 200 40] %s /Length %d >>\nstream\n%s\nendstream"
+    more = [
+        widget + b"/V << /Type /Sig " + by + b" >> >>",
+        widget.replace(b"/N 9 0 R", b"").replace(b"600 260 640", b"500 260 540") + b"/V << /Type /Sig >> >>",
+        appearance % (font, len(drawn), drawn),
+    ]
+    text = text_of(tmp_path, at(60, 700, "Contract"), page=b"/Annots [7 0 R 8 0 R]", more=more)
+    assert (
+        text
+        == "Contract\nKeeper: signed by Ji\u0159\u00ed Moor on 2024-05-17, Agreed\nSigned at the quay\nKeeper: signed\n"
+    )
 
 
 def test_the_data_of_an_xfa_form_are_read(tmp_path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,7 @@ import defusedxml.ElementTree as safe_xml
 import pypdfium2 as pdfium
 import pypdfium2.raw as raw
 from pypdf import PageObject, PdfReader
-from pypdf.generic import ArrayObject, DictionaryObject, StreamObject
+from pypdf.generic import ArrayObject, DictionaryObject, StreamObject, TextStringObject
 
 from ondevice.documents.formats.pdf_glyphs import Run, in_frame
 from ondevice.documents.formats.pdf_lines import Value, spread
@@ -25,6 +26,7 @@ _TALLEST = 12.0  # points of the type in a field
 _MOST_LINKS = 5  # of a page whose addresses are told: in some manuals every other word is one
 _LONGEST = 4_000  # characters of an alternative text
 _MOST_ATTACHED = 100_000  # characters of an attached text that is read
+_DATE = re.compile(r"D:(\d{4})(\d\d)(\d\d)")
 _TEXT_FILES = (".txt", ".csv", ".tsv", ".md")
 
 
@@ -45,20 +47,20 @@ def read_annotations(page: PageObject) -> Beside:
     annotations = annotations.get_object() if annotations is not None else None
     for item in (annotations if isinstance(annotations, ArrayObject) else [])[:_MOST]:
         with contextlib.suppress(Exception):
-            _read_one(item.get_object(), turn, found)
+            _read_one(page, item.get_object(), turn, found)
     return found
 
 
-def _read_one(annotation: DictionaryObject, turn: int, found: Beside) -> None:
+def _read_one(page: PageObject, annotation: DictionaryObject, turn: int, found: Beside) -> None:
     kind, flags = annotation.get("/Subtype"), annotation.get("/F", 0)
     if flags & _HIDDEN:
         return
     a, b, c, d = (float(number) for number in annotation.get("/Rect", (0, 0, 0, 0)))
     box = min(a, c), min(b, d), max(a, c), max(b, d)
-    text = str(annotation.get("/Contents", "")).strip()
+    text = _text(annotation, "/Contents").strip()
     if kind == "/Widget":
         name = str(annotation.get("/TU") or _inherited(annotation, "/T") or "")
-        value = _value(annotation)
+        value = _value(page, annotation)
         left, low, right, high = in_frame(box, turn)
         size = min(_TALLEST, 0.8 * (high - low)) or 1.0
         lines = [line for line in value.splitlines() if line.strip()]
@@ -75,7 +77,7 @@ def _read_one(annotation: DictionaryObject, turn: int, found: Beside) -> None:
         file: Any = annotation["/FS"].get_object()
         found.lines.append(f"Attached file: {file.get('/UF') or file.get('/F') or 'without a name'}")
     elif text and kind not in ("/Popup", "/Watermark", "/PrinterMark", "/Redact", "/Screen", "/Movie"):
-        author = str(annotation.get("/T", "")).strip()
+        author = _text(annotation, "/T").strip()
         found.lines.append(f"Remark by {author}: {text}" if author else f"Remark: {text}")
 
 
@@ -87,21 +89,39 @@ def _inherited(one: Any, key: str) -> Any:
     return None
 
 
-def _value(widget: DictionaryObject) -> str:
+def _value(page: PageObject, widget: DictionaryObject) -> str:
     value, kind = _inherited(widget, "/V"), _inherited(widget, "/FT")
     if kind == "/Btn":
         if (_inherited(widget, "/Ff") or 0) & _PUSH_BUTTON:
             return ""
         return "\u2610" if widget.get("/AS", value or "/Off") == "/Off" else "\u2612"
     if kind == "/Sig":
-        signer = value.get("/Name") if isinstance(value, DictionaryObject) else None
-        return f"signed by {signer}" if signer else "signed" if value is not None else ""
+        said = _signed(value) if isinstance(value, DictionaryObject) else ""
+        with contextlib.suppress(Exception):  # what is drawn in the field: often the name is there alone
+            said += "\n" + page.extract_xform_text(widget["/AP"]["/N"], (0, 90, 180, 270), 200.0)  # type: ignore[index, arg-type]
+        return said
     options = _inherited(widget, "/Opt") or []
     shown = {str(one[0]): str(one[1]) for one in options if isinstance(one, ArrayObject) and len(one) == 2}
     if isinstance(value, StreamObject):
         return value.get_data().decode("utf-8", "replace")
     values = value if isinstance(value, ArrayObject) else [] if value is None else [value]
     return ", ".join(shown.get(str(one), str(one)) for one in values)
+
+
+def _signed(signature: DictionaryObject) -> str:
+    """Who signed, when, where and why, as far as a signature says so."""
+    signer, day, place, reason = (_text(signature, key) for key in ("/Name", "/M", "/Location", "/Reason"))
+    signed = f"signed by {signer}" if signer else "signed"
+    signed += " on " + "-".join(date.groups()) if (date := _DATE.match(day)) else ""
+    return ", ".join(filter(None, (signed, place, reason)))
+
+
+def _text(holder: DictionaryObject, key: str) -> str:
+    """A string of a PDF; some programs write UTF-8 without saying so, which is read as Latin letters elsewhere."""
+    string = holder.get(key, TextStringObject("")).get_object()
+    with contextlib.suppress(UnicodeDecodeError):
+        return string.original_bytes.decode("utf-8-sig") if isinstance(string, TextStringObject) else str(string)
+    return str(string)
 
 
 def link_lines(links: list[tuple[str, Box]], runs: list[Run], text: str) -> list[str]:

@@ -57,6 +57,12 @@ class Run:
         return max(self.glyphs[0][2], self.glyphs[-1][2])
 
     @property
+    def end(self) -> float:
+        """Its right edge without a blank there: in fonts that are not in the file half of a sign may be read as one."""
+        last = self.glyphs[-2] if len(self.glyphs) > 1 and self.glyphs[-1][0] == " " else self.glyphs[-1]
+        return max(self.glyphs[0][2], last[2])
+
+    @property
     def text(self) -> str:
         return "".join([glyph[0] for glyph in self.glyphs])
 

@@ -120,7 +120,7 @@ def _fits(line: Line, run: Run) -> bool:
 
 def _is_free(line: Line, run: Run) -> bool:
     slack = 0.5 * run.size
-    return all(run.right - other.left < slack or other.right - run.left < slack for other in line.runs[-200:])
+    return all(run.end - other.left < slack or other.end - run.left < slack for other in line.runs[-200:])
 
 
 def _put_value(lines: list[Line], value: Value) -> None:
