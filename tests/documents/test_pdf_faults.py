@@ -430,12 +430,35 @@ def test_cells_that_stand_in_the_middle_of_their_row_are_in_it(tmp_path) -> None
             "Slite Lime | lime | 900\n",
             id="of any height in the middle, as browsers print them",
         ),
+        pytest.param(
+            [
+                *((160, 700, "Dues"), (230, 700, "Rent")),
+                *((300, 726, "Light"), (304, 713, "and"), (298, 700, "power"), (370, 700, "Total")),
+                *((440, 713, "From"), (438, 700, "others"), (520, 700, "All")),
+                *((60, 680, "Start"), (160, 680, "12"), (230, 680, "13"), (300, 680, "14"), (370, 680, "39")),
+                *((440, 680, "5"), (520, 680, "44"), (60, 660, "End"), (160, 660, "2"), (230, 660, "3")),
+                *((300, 660, "4"), (370, 660, "9"), (440, 660, "1"), (520, 660, "10")),
+            ],
+            " | Dues | Rent | Light and power | Total | From others | All\nStart | 12 | 13 | 14 | 39 | 5 | 44\n"
+            "End | 2 | 3 | 4 | 9 | 1 | 10\n",
+            id="names of columns that end at one height, as in annual reports",
+        ),
     ],
 )
 def test_cells_of_several_lines_are_in_their_row(
     tmp_path: Path, texts: list[tuple[float, float, str]], read: str
 ) -> None:
     assert text_of(tmp_path, b"".join(at(*one) for one in texts)) == read
+
+
+def test_figures_with_blanks_that_are_made_up_are_level_and_a_currency_is_part_of_its_figure(tmp_path) -> None:
+    """A row in one text object: PDFium puts blanks without a height into its wide gaps."""
+    row = "BT /F1 12 Tf 200 {} Td [(\\200) -1500 ({}) -3000 (\\200) -1500 ({})] TJ ET "
+    labels = at(60, 700, "Start", 8) + at(60, 680, "End", 8) + at(60, 660, "Change", 8)
+    rows = "".join(row.format(*one) for one in ((700, "175", "202"), (680, "181", "(2)"), (660, "6", "\\226")))
+    euros = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
+    read = text_of(tmp_path, labels + rows.encode(), font=euros)
+    assert read == "Start | \u20ac 175 | \u20ac 202\nEnd | \u20ac 181 | \u20ac (2)\nChange | \u20ac 6 | \u20ac \u2013\n"
 
 
 def test_near_rows_of_figures_stay_apart(tmp_path) -> None:

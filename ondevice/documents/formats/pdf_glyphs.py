@@ -90,7 +90,7 @@ def read_glyphs(page: pdfium.PdfPage, has_layers: bool, name: Callable[[str, int
     text, num_chars = letters.raw, letters.count_chars()
     code_of, object_of, has_error = raw.FPDFText_GetUnicode, raw.FPDFText_GetTextObject, raw.FPDFText_HasUnicodeMapError
     (x0, y0, x1, y1), rect, runs, style, address = page.get_bbox(), raw.FS_RECTF(), list[Run](), None, b""
-    run, last, begin, end, has_far = None, None, 0.0, 0.0, False
+    run, last, begin, end, has_far, blank = None, None, 0.0, 0.0, False, list[tuple[str, float, float]]()
     for index in range(min(num_chars, MOST_CHARS)):
         code, handle = code_of(text, index), object_of(text, index)
         if not handle:  # made up: a space or a line end
@@ -99,8 +99,13 @@ def read_glyphs(page: pdfium.PdfPage, has_layers: bool, name: Callable[[str, int
             continue
         raw.FPDFText_GetLooseCharBox(text, index, rect)
         box = (rect.left, rect.bottom, rect.right, rect.top)
+        is_made_up = code == 32 and box[1] == box[3]  # a blank without a height, which tells of no base
         if style is None or bytes(handle) != address:
-            address, run, last, style = bytes(handle), None, None, _style(text, index, handle, box)
+            style = _style(text, index, handle, box)
+            if is_made_up:
+                blank, style = [(" ", *in_frame(box, style.turn)[::2])], None
+                continue
+            address, run, last = bytes(handle), None, None
         if style.size < _SMALLEST or box[0] > x1 or box[2] < x0 or box[1] > y1 or box[3] < y0:
             has_far = has_far or code != 32
             continue
@@ -117,12 +122,15 @@ def read_glyphs(page: pdfium.PdfPage, has_layers: bool, name: Callable[[str, int
             style.turn == ASKEW
             or (left - end < run.size and begin - right < run.size and abs(low - run.low) < 0.5 * run.size)
         ):
-            run.glyphs.append((character, left, right))
+            run.glyphs += [*blank, (character, left, right)]
+        elif is_made_up:
+            blank = [(" ", left, right)]
+            continue
         else:
-            glyphs = [(character, left, right)]
+            glyphs = [*blank, (character, left, right)]
             run = Run(style.turn, low - style.base, style.size, glyphs, low, high, style.veil, handle)
             runs.append(run)
-        begin, end, last = left, right, box
+        begin, end, last, blank = left, right, box, []
     hidden, is_unsure = unseen(page, runs, has_layers)
     notes = {
         "it holds text that nobody sees on it, left out here": has_far or hidden,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
+import unicodedata
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise, zip_longest
@@ -23,6 +24,7 @@ _BESIDE = 0.6  # of the size: what is drawn later belongs to a line if it is as 
 _SMALL = 0.85  # of the size of the line: raised and lowered figures are smaller
 _LOOK_BACK = 8  # lines of one height that a run drawn later may belong to
 _MARK, _LONGEST_MARK = re.compile(r"[^\w\s]|\(?\w{1,3}[.)\u2236:]|\[[\w+]{1,8}\]|\d+(?:\.\d+)+\.?"), 10
+_FIGURE = re.compile(r"\(?[\d\u2012-\u2015\u2212-]")
 _UNSPACED = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff]{2}")
 _FROM_RIGHT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 
@@ -193,7 +195,18 @@ def _cells(line: Line) -> list[Cell]:
         spaces, room = "", 0.0
     parts = [(blank, [*part]) for cell in cells for blank, part in groupby(cell, lambda glyph: glyph.text.isspace())]
     line.words = [_cell(part) for blank, part in parts if not blank]
-    return sorted((_cell(cell) for cell in cells if cell), key=lambda cell: cell[1])
+    return _with_currency(sorted((_cell(cell) for cell in cells if cell), key=lambda cell: cell[1]))
+
+
+def _with_currency(cells: list[Cell]) -> list[Cell]:
+    """The cells, with a currency that is set apart from its figure in one with that."""
+    kept: list[Cell] = []
+    for text, left, right in cells:
+        before = kept[-1][0] if kept else ""
+        if len(before) == 1 and unicodedata.category(before) == "Sc" and _FIGURE.match(text):
+            text, left = f"{before} {text}", kept.pop()[1]
+        kept.append((text, left, right))
+    return kept
 
 
 def _cell(glyphs: list[Placed]) -> Cell:

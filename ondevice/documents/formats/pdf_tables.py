@@ -174,8 +174,12 @@ def _belongs(row: list[Line], line: Line) -> bool:
         return min(bases) - _BESIDE_ROW * line.size < line.base < max(bases) + _MOST_CELL_LINES * line.size
     below = last.base - line.base
     _, left, right = last.cells[-1]  # cells are drawn one after the other
-    is_over = left < line.right and line.left < right and not any(line.left < cell[2] for cell in last.cells[:-1])
-    return len(line.cells) == 1 and is_over and 0.3 < below / line.size < _NEXT_STEP and not _is_apart(line)
+    _, first, end = line.cells[0]
+    is_over = left < end and first < right and not any(first < cell[2] for cell in last.cells[:-1])
+    if len(line.cells) > 1:  # names of columns end at one height
+        is_middle = min(abs(first - left), abs(first + end - left - right) / 2) < line.size
+        is_over = is_over and is_middle and abs(line.base - row[0].base) < 0.3 * line.size
+    return is_over and 0.3 < below / line.size < _NEXT_STEP and not (len(line.cells) == 1 and _is_apart(line))
 
 
 def _stacked(row: list[Line]) -> list[list[Cell]]:
