@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, takewhile
 
 from ondevice.search.bm25 import terms
 
@@ -21,6 +21,7 @@ _MOST_CHARS = 1_200  # of all of them
 _MOST_LINES = 2_000  # of one table that are looked at
 _NEAR = 0.6  # of the best row's score: others with as much are meant, too
 _LONGEST_LABEL = 40  # characters of a line between two rows, which names the rows beside it
+_MOST_ABOVE = 3  # lines above a table that say what it is of
 _DELIMITERS = ";\t|,"  # the last may stand in a number
 _MOST_HEAD = 20_000  # characters in which the mark between cells is looked for
 _FIGURE = re.compile(r"[^\w]*\d[\d.,:/%\s^{}*-]*[^\w]*")
@@ -41,7 +42,7 @@ _Line = tuple[int, int, int, list[str]]  # index of a page, characters [start, s
 class Row:
     """A row of a table: its page and characters [start, stop) there, its cells, and the names of their columns.
 
-    `place` is what it stands under: a heading, in a collection with the document.
+    `place` is what it stands under: a heading, in a collection with the document, and the lines above its table.
     """
 
     page_index: int
@@ -121,13 +122,14 @@ def rows_named(
     held_by = Counter(one for hit in hits for one in hit)
     scores, best = list[float](), dict[str, float]()
     for row, hit in zip(rows, hits, strict=True):
-        num_columns = len(_own_words(" ".join(row.names)) & {*asked})
+        num_columns = len((_own_words(" ".join(row.names)) | _years({*words_of(row.place)})) & {*asked})
         is_meant = bool(hit) and (num_columns > 0 or len(hit) > 1)
         scores.append(is_meant * (sum(math.log(1 + len(rows) / held_by[one]) for one in hit) + num_columns))
         best |= {one: max(scores[-1], best.get(one, 0.0)) for one in hit}
     least = max(_NEAR * max(scores), 1e-9)
     at = [i for i, score in enumerate(scores) if score >= least and any(score >= best[one] for one in hits[i])]
-    found = [replace(rows[i], place=place(rows[i].page_index, rows[i].start)) for i in at]
+    places = {i: filter(None, (place(rows[i].page_index, rows[i].start), rows[i].place)) for i in at}
+    found = [replace(rows[i], place=", ".join(places[i])) for i in at]
     there = [len(_own_words(row.place) & {*asked}) for row in found]
     found = [row for row, shared in zip(found, there, strict=True) if shared == max(there)]
     if len({row.place for row in found}) == 1:  # it tells nothing apart, and a small model reads past what it has to
@@ -180,28 +182,45 @@ def _first_cells(text: str) -> list[str]:
 
 def _rows(pages: Iterable[tuple[int, str]], is_csv: bool) -> Iterator[Row]:
     """The rows of all tables that have names above their columns, be it on the page before."""
-    lines, last = list[_Line](), -1
+    lines, above, between, last = list[_Line](), list[str](), list[str](), -1
     for index, text in pages:
         goes_on = not is_csv and index == last + 1 and begins_with_row(text)
         if not goes_on or not lines or len(_first_cells(text)) != len(lines[-1][-1]):
-            yield from _with_names(lines)
-            lines = []
+            yield from _with_names(lines, above)
+            lines, between = [], []
         last = index
         if "|" not in text and not is_csv:
             continue
         mark = _delimiter(text) if is_csv else "|"
         for match in re.finditer(r"[^\n]+(?:\n|\Z)|\n", text):
+            line = match[0].strip()
             cells = _cells(match[0].rstrip("\n"), mark)
-            above = lines[-1][-1] if lines else []
-            if len(cells) > len(above) and any(map(_is_figure, above)) and not any(map(_is_figure, cells)):
-                yield from _with_names(lines)  # the head of another table
-                lines = []
             if len(cells) > 1:
+                if num_before := _num_of_another(lines, cells):
+                    yield from _with_names(lines[:num_before], above)
+                    lines = lines[num_before:]
+                if num_before or not lines:
+                    above = between
                 lines.append((index, *match.span(), cells))
-            elif not 0 < len(match[0].strip()) <= _LONGEST_LABEL:
-                yield from _with_names(lines)
+                between = []
+                continue
+            if not 0 < len(line) <= _LONGEST_LABEL:
+                yield from _with_names(lines, above)
                 lines = []
-    yield from _with_names(lines)
+            if line:
+                is_name = len(line) <= 2 * _LONGEST_LABEL and line[0] != "#" and line[-1] not in ".:;,"
+                between = [*between[1 - _MOST_ABOVE :], line] if is_name else []
+    yield from _with_names(lines, above)
+
+
+def _num_of_another(lines: list[_Line], cells: list[str]) -> int:
+    """The number of these lines that are of a table before the one with the names `cells`; 0 if those are no names."""
+    if any(map(_is_figure, cells)):
+        return 0
+    near = range(len(lines), max(len(lines) - _MOST_ABOVE - 1, 0), -1)
+    last = next((at for at in near if any(map(_is_figure, lines[at - 1][-1]))), 0)
+    is_wider = 0 < last == len(lines) and len(cells) > len(lines[-1][-1])
+    return last if is_wider or (not cells[0] and 2 * sum(map(bool, cells)) > len(cells)) else 0
 
 
 def _delimiter(text: str) -> str:
@@ -236,9 +255,16 @@ def _is_figure(cell: str) -> bool:
     return _is_number(cell) and not _YEAR.fullmatch(cell.strip(" *†()"))
 
 
-def _with_names(lines: list[_Line]) -> Iterator[Row]:
-    """The rows below the names of their columns; none where a table has no such names."""
-    head: list[list[str]] = []
+def _is_alone(cells: list[str]) -> bool:
+    """True for the one name over several columns, or a line above the table that was taken for a row of it."""
+    return not cells[0] and sum(map(bool, cells)) == 1 and not any(map(_is_figure, cells))
+
+
+def _with_names(lines: list[_Line], above: list[str]) -> Iterator[Row]:
+    """The rows below the names of their columns, with the lines above these; none where a table has no such names."""
+    alone = [*takewhile(_is_alone, (cells for *_, cells in lines))]
+    place = ", ".join([*above, *map("".join, alone)][-_MOST_ABOVE:])
+    lines, head = lines[max(len(alone) - 1, 0) :], list[list[str]]()
     for *_, cells in lines[:3]:
         is_fuller = bool(head) and "" in head[-1][1:] and sum(map(bool, cells)) > sum(map(bool, head[-1]))
         if any(map(_is_figure, cells)) or (head and cells[0] and (head[-1][0] or not is_fuller)):
@@ -253,7 +279,7 @@ def _with_names(lines: list[_Line]) -> Iterator[Row]:
     names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in zip(*head, strict=True))
     for index, start, stop, cells in islice(lines, len(head), _MOST_LINES):
         if len(cells) <= width:
-            yield Row(index, start, stop, (*cells, *[""] * (width - len(cells))), names)
+            yield Row(index, start, stop, (*cells, *[""] * (width - len(cells))), names, place)
 
 
 def _spread(upper: list[str], lower: list[str]) -> None:

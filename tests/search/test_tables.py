@@ -213,6 +213,21 @@ def test_rows_of_several_places_are_told_with_them_unless_one_is_named() -> None
     ]
 
 
+@pytest.mark.parametrize(
+    "between",
+    ["\nAnother long line tells what the club does.\n2021\n", "2021\n", " |  | Yen |\n |  | 2021 |\n"],
+    ids=["apart", "in one go", "rows of one cell"],
+)
+def test_of_tables_of_several_years_the_one_that_the_lines_above_it_name_is_told(between: str) -> None:
+    names, rows = " | Shares | Rest | Total\n", "Start | 5 | 2 | 7\nGifts | 1 | 1 | 2\nEnd | {} | 1 | 9\n"
+    text = f"Yen\n2020\n{names}{rows.format(6)}{between}{names}{rows.format(8)}"
+    for year, figure in ((2020, 6), (2021, 8)):
+        asked = f"What were the shares at the end of {year}?"
+        assert told(asked, text).endswith(f"Shares: {figure}.\n\n")
+        assert told(asked, text).count("End;") == told(f"How large were gifts in {year}?", text).count("Gifts;") == 1
+    assert told("What were the shares at the end?", text).count("End;") == 2
+
+
 def test_the_mark_between_cells_is_the_one_that_parts_all_lines_alike() -> None:
     text = "Artikel;Preis, EUR\nMutter;2,30\nSchraube;1,10\n"
     assert told("Was ist der Preis von Mutter?", text, is_csv=True) == (
