@@ -147,15 +147,15 @@ def _says_otherwise(said: str, part: str, passage: str, asked: set[str], weights
         return weights.share(own, there) >= _FRAME and weights.share(there, own) >= _ELSEWHERE
     if units := _other_units(mine, theirs):
         return weights.share(own - units, there) >= _FRAME and not weights.are_together(units, own - units)
-    odd = {term for term, is_bound in mine if is_bound} - asked - beside
+    odd = {term for term, is_bound in mine if is_bound} - asked - _without_sign(beside)
     counted = {thing for things in _counted(theirs).values() for thing in things}
     odd -= {number for number, things in _counted(mine).items() if number in _SMALL and not things & counted}
     frame = own - odd | {term for term in asked if weights[term]}
     if odd and weights.share(frame, beside) >= _FRAME and weights.share(frame, there) >= _ELSEWHERE:
         others = {term for term, is_bound in theirs if is_bound} - own - asked
         kinds = [{term[-1].isdigit() for term in terms} for terms in (odd, others)]
-        if {term.lstrip("-") for term in odd} & {term.lstrip("-") for term in others}:
-            return False  # a loss may be told without its sign
+        if odd & _without_sign(others) or others & _without_sign(odd):
+            return False
         return kinds[0] <= kinds[1] and not weights.are_together(odd, frame)
     odd = {term for term in _own_tail(mine, theirs) if weights[term] >= _WEIGHS}
     return bool(odd) and not odd & beside and not weights.are_together(odd, own - odd)
@@ -169,13 +169,18 @@ def _by_row(
     Args:
         told: text of each row, its cells that are in it, and all of them.
     """
-    agrees = any(figures & _terms(*shown) for _, shown, _ in told)
+    agrees = any(figures & _without_sign(_terms(*shown)) for _, shown, _ in told)
     for text, shown, cells in told:
-        there = _terms(*shown) if agrees else _terms(*cells) - _terms(*shown)
-        at = next((i for i, one in enumerate(passages) if any(cell in one.text for cell in shown)), None)
-        if figures & there and at is not None:
-            return at, text, agrees
+        there = _without_sign(_terms(*shown)) if agrees else _terms(*cells) - _terms(*shown)
+        held = [sum(cell in one.text for cell in shown) for one in passages]
+        if figures & there and any(held):
+            return held.index(max(held)), text, agrees
     return None
+
+
+def _without_sign(terms: set[str]) -> set[str]:
+    """Terms, and negative numbers among them as a loss or a payment may be told."""
+    return terms | {term.lstrip("-") for term in terms}
 
 
 def _counted(words: _Words) -> dict[str, set[str]]:

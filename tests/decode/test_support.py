@@ -113,6 +113,18 @@ def test_a_figure_of_another_column_is_said_otherwise(answer: str, expected: tup
     assert not [one for one in check(answer, question, [SOURCES[1]], TEXT, ROWS) if "Lamp" in one.text]
 
 
+def test_a_payment_in_brackets_is_told_without_its_sign() -> None:
+    text = "Gains | 5,120 | 6,100 Dividends | (8,587) | (9,369) Balance | 7,007"
+    other = "Gains | 4,200 | 5,300 Dividends | (7,728) | (8,439) Balance | 9,009"
+    passages = [Source(one, 1, 0, 1, 0, 1, 0.4, 0.1) for one in (other, text)]
+    filler = "The ship sailed past the island and the sea was calm. " * 30
+    row = Row(0, 0, 0, ("Dividends", "(8,587)", "(9,369)"), ("", "Earnings", "Total"))
+    asked, answer = "How much were dividends of earnings?", "The dividends of earnings were 8,587."
+    (one,) = check(answer, asked, passages, (f"{text} {filler} {other}",), [row])
+    assert (one.passage, one.text, one.agrees) == (1, "Dividends; Earnings: (8,587).", True)
+    assert all(one.agrees for one in check(answer, asked, passages, (f"{text} {filler} {other}",)))
+
+
 @pytest.mark.parametrize(
     ("answer", "text", "agrees"),
     [
