@@ -151,7 +151,7 @@ _WORDINGS = {
     "unrelated": "The sky is blue. The sun is yellow. Here we go. There and back again.",
 }
 _ALPHAS = (0.0, 0.25, 0.75, 1.0)
-_KEPT = (0.1, 0.3, 0.5)  # by SpecPrefill, in its Table 1
+_KEPT = (10, 30, 50)  # per cent that SpecPrefill keeps in its Table 1
 
 
 CONTENDERS: dict[str, Contender] = {
@@ -192,7 +192,7 @@ CONTENDERS: dict[str, Contender] = {
     "paper-sliminfer": _of_paper("SlimInfer", "paper-sliminfer"),
     "paper-art": _of_paper("ART", "paper-art"),
     **{
-        f"paper-specprefill-{keep:.0%}".rstrip("%"): _of_paper(f"SpecPrefill {keep:.0%}", "paper-specprefill", keep)
+        f"paper-specprefill-{keep}": _of_paper(f"SpecPrefill {keep} %", "paper-specprefill", keep / 100)
         for keep in _KEPT
     },
     **{

@@ -61,7 +61,7 @@ READINGS: Mapping[str, Reading] = {
         hidden=("answer in what was read for it",),
     ),
     "ondevice eval tables": Reading(_ANSWERS, "cells of tables", _ASKED, only()),
-    "ondevice eval longbench": Reading(_ANSWERS, "LongBench", _ASKED, only("budget")),
+    "ondevice eval longbench": Reading(_ANSWERS, "LongBench", (*_ASKED, "paper-"), only("budget")),
     "ondevice eval scan": Reading(
         _ANSWERS, "lists of things", ("scan",), only("length"), better={"count error": "less"}
     ),

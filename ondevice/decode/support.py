@@ -154,7 +154,7 @@ def _says_otherwise(said: str, part: str, passage: str, asked: set[str], weights
     if odd and weights.share(frame, beside) >= _FRAME and weights.share(frame, there) >= _ELSEWHERE:
         others = {term for term, is_bound in theirs if is_bound} - own - asked
         kinds = [{term[-1].isdigit() for term in terms} for terms in (odd, others)]
-        if odd & _without_sign(others) or others & _without_sign(odd):
+        if _without_sign(odd) & _without_sign(others):
             return False
         return kinds[0] <= kinds[1] and not weights.are_together(odd, frame)
     odd = {term for term in _own_tail(mine, theirs) if weights[term] >= _WEIGHS}

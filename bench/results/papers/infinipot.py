@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ondevice_bench.results.papers.paper import Claim, Paper, rows
+from ondevice_bench.results.papers.paper import Claim, Paper, longbench, rows
 from ondevice_bench.results.reading import RECALL
 
 _LAST = {"tokens": 3840}  # of the text, after the last distillation
@@ -33,16 +33,14 @@ INFINIPOT = Paper(
             ours="{published}; truncation {truncation}, StreamingLLM {streaming}, full cache {full}; passages of BM25 "
             "{bm25}",
             setting="pot of {pot.capacity} slots",
-            figures={
-                name: rows("longbench_0_5b", "LongBench score", contender)
-                for name, contender in (
-                    ("published", "infinipot-published"),
-                    ("truncation", "truncation"),
-                    ("streaming", "streaming-llm"),
-                    ("full", "full"),
-                    ("bm25", "bm25"),
-                )
-            },
+            figures=longbench(
+                "longbench_0_5b",
+                published="infinipot-published",
+                truncation="truncation",
+                streaming="streaming-llm",
+                full="full",
+                bm25="bm25",
+            ),
             holds=("published > truncation", "published > streaming", "full > published"),
         ),
         Claim(

@@ -46,6 +46,11 @@ def rows(file: str, metric: str, contender: str = "", case: Mapping[str, Any] | 
     return Figure(file, metric=metric, contender=contender, case=case or {})
 
 
+def longbench(file: str, **contenders: str) -> dict[str, Figure]:
+    """The scores of contenders on LongBench, by the names that a text has for them."""
+    return {name: rows(file, "LongBench score", contender) for name, contender in contenders.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """One table or figure of a paper beside ours.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ondevice_bench.results.papers.paper import Claim, Figure, Paper, rows, summary
+from ondevice_bench.results.papers.paper import Claim, Figure, Paper, longbench, rows, summary
 from ondevice_bench.results.tables import SHARE
 
 _SHAPES = "llama-3.1-8b-small / llama-3.2-1b-small"
@@ -45,14 +45,9 @@ SPECPREFILL = Paper(
             "more than the paper's point, and 30 % is in between",
             ours="10 % {at_10}, 30 % {at_30}; whole prompt {whole}",
             setting="the 0.5B of the same family selects, with a look-ahead of 8",
-            figures={
-                name: rows("longbench_pair_1_5b", "LongBench score", contender)
-                for name, contender in (
-                    ("whole", "full"),
-                    ("at_10", "paper-specprefill-10"),
-                    ("at_30", "paper-specprefill-30"),
-                )
-            },
+            figures=longbench(
+                "longbench_pair_1_5b", whole="full", at_10="paper-specprefill-10", at_30="paper-specprefill-30"
+            ),
             holds=("whole > at_30", "at_30 > at_10"),
         ),
         Claim(
