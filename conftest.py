@@ -4,7 +4,6 @@ import gc
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -49,22 +48,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """A unit test that takes long fails, for all the others wait: it is made shorter, or marked as slow."""
+    """A unit test that takes long is told of, for all the others wait; it fails nothing, for machines differ."""
     before = os.times()
     yield
     took = sum(os.times()[:4]) - sum(before[:4])  # of the processor, here and in processes that have ended: not by load
     may_take_longer = "browser" in item.path.parts or any(map(item.get_closest_marker, ("slow", "apart")))
     if took > MOST_SECONDS and not may_take_longer:
-        limit = MOST_SECONDS * _slowness()
-        if took > limit:
-            pytest.fail(f"it took {took:.1f} s of the processor, and may take {limit:.1f} unless it is marked slow")
-
-
-def _slowness() -> float:
-    """Time of a fixed piece of work here and now over that on the machine that the limit was set on; at least 1."""
-    began = time.process_time()
-    sum(range(5_000_000))
-    return max(1.0, (time.process_time() - began) / 0.1)
+        item.warn(pytest.PytestWarning(f"it took {took:.1f} s of the processor: make it shorter, or mark it as slow"))
 
 
 def _spread(items: list[pytest.Item], number: int, usual: float) -> list[pytest.Item]:
