@@ -10,7 +10,8 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,23 +26,51 @@ _ASKS = re.compile(
     r"|give|tell|name|list|me|in|a|few|words?|briefly|short|sentence|please|says?|said|mentions?|mentioned|about|explain"
     r"|describe|according|document|text|paper|article|report|contract|book|file"
 )
-# Words that tell the language of a question, and the commonest ones, of which a text in that language has two.
+
+
+class _Language(NamedTuple):
+    """Words that tell the language of a question, the commonest ones, of which a text in that language has two, and
+    further ones that ask or hold a question together."""
+
+    tells: re.Pattern[str]
+    usual: tuple[str, ...]
+    asks: re.Pattern[str]
+
+
 _LANGUAGES = tuple(
-    (re.compile(words), usual)
-    for words, usual in (
+    _Language(re.compile(tells), usual, re.compile(rf"{tells}|{asks}") if asks else _ASKS)
+    for tells, usual, asks in (
         (
             "the|of|to|and|what|which|who|whose|when|where|why|how|is|are|was|were|did|does|has|have|with|from|that|this|it",
             ("the", "of", "and"),
+            "",
         ),
         (
             "der|das|und|ist|wie|wann|wer|wo|welche[mnrs]?|wird|wurden?|nicht|eine?|den|dem|des|von|zu[mr]|für|auf|mit|hat",
             ("der", "und", "die"),
+            "die|was|warum|wem|wen|wessen|sind|war|waren|haben|werden|eine[mnrs]|man|ich|mir|wir|sie|er|es|gibt|sich|muss"
+            "|müssen|darf|dürfen|kann|können|soll|sollen|lange?|hoch|alt|oft|groß|weit|schnell|viele?|höchstens|mindestens"
+            "|ab|bis|im|an|am|beim?|nach|vor|aus|über|gegen|ohne|um|als|wenn|oder|so|auch|nur|zu|laut|steht|nenne|dokument",
         ),
-        ("les?|est|et|du|quel(?:le)?s?|qui|dans|pour|une|combien|où|quand|comment", ("les", "des", "est")),
-        ("el|los|las|qué|cuál|cuántos?|quién|cómo|dónde|cuándo|por|una|del", ("los", "del", "que")),
-        ("il|di|che|della|quanto|chi|dove|quando|è", ("che", "della", "il")),
+        (
+            "les?|est|et|du|quel(?:le)?s?|qui|dans|pour|une|combien|où|quand|comment",
+            ("les", "des", "est"),
+            "la|des?|un|en|au|aux|que|quoi|pourquoi|sont|était|ont|il|elle|on|je|y|se|par|sur|avec|à|ou|peut|doit|temps",
+        ),
+        (
+            "el|los|las|qué|cuál|cuántos?|quién|cómo|dónde|cuándo|por|una|del",
+            ("los", "del", "que"),
+            "la|de|en|un|y|al|que|cuáles|cuántas?|es|son|era|fue|hay|ha|se|su|con|para|puede|debe|tiempo",
+        ),
+        (
+            "il|di|che|della|quanto|chi|dove|quando|è",
+            ("che", "della", "il"),
+            "la|le|i|gli|un|una|del|dei|delle|nel|in|al|per|con|qual|quale|quali|quanti|quante|come|perché|sono|era|si|può"
+            "|deve|tempo",
+        ),
     )
 )
+_PART = 4  # letters
 _MOST_NAMES = 12
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s*|\n")  # noqa: RUF001
 _NAME = re.compile(r"(?<![\w'’-])[^\W\d_][\w'’-]+")  # noqa: RUF001
@@ -49,15 +78,40 @@ _NAME = re.compile(r"(?<![\w'’-])[^\W\d_][\w'’-]+")  # noqa: RUF001
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 
 
-class BM25:
-    """An index of `passages`, as large as the pairs of a term and a passage with it; none of the texts is kept."""
+def terms(text: str) -> Iterator[str]:
+    """The words of a text as they are compared: folded, not stemmed, numbers without the marks between thousands."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    for word in _WORD.findall(_GROUPED.sub("", folded)):
+        if _UNSPACED.search(word):
+            yield from (word[i : i + 2] for i in range(max(len(word) - 1, 1)))
+        else:
+            yield word
 
-    def __init__(self, passages: Sequence[str]) -> None:
+
+def word_parts(text: str) -> Iterator[str]:
+    """Every four letters of a word that follow each other: words that are inflected or put together share most of them
+    with the simple ones, in any language (McNamee and Mayfield). Words with digits are whole."""
+    for word in terms(text):
+        if len(word) > _PART and word.isalpha():
+            yield from (word[i : i + _PART] for i in range(len(word) - _PART + 1))
+        else:
+            yield word
+
+
+class BM25:
+    """An index of `passages`, as large as the pairs of a term and a passage with it; none of the texts is kept.
+
+    Args:
+        split: gives the terms of a text.
+    """
+
+    def __init__(self, passages: Sequence[str], split: Callable[[str], Iterable[str]] = terms) -> None:
+        self._split = split
         numbers: dict[str, int] = {}
         held, at, counts = array("i"), array("i"), array("i")  # a list would take ten times as much
         lengths = np.zeros(len(passages))
         for index, passage in enumerate(passages):
-            counted = Counter(terms(passage))
+            counted = Counter(split(passage))
             lengths[index] = counted.total()
             for term, count in counted.items():
                 held.append(numbers.setdefault(term, len(numbers)))
@@ -84,7 +138,7 @@ class BM25:
 
     def weights(self, text: str) -> dict[str, float]:
         """The weight of each term of a text that some passage has, by how rare it is; in the order of the text."""
-        found = (term for term in dict.fromkeys(terms(text)) if term in self._numbers)
+        found = (term for term in dict.fromkeys(self._split(text)) if term in self._numbers)
         return {term: float(self._weights[self._numbers[term]]) for term in found}
 
     def coverage(self, question: str) -> float | None:
@@ -92,7 +146,8 @@ class BM25:
 
         None where the question is in another language. Words that ask do not count.
         """
-        asked = {term for term in terms(question) if not _ASKS.fullmatch(term)}
+        asks = _asking(question)
+        asked = {term for term in terms(question) if not any(words.fullmatch(term) for words in asks)}
         weights = {term: weight for term, weight in self.weights(question).items() if term in asked}
         if not asked or not self._is_like(question, len(weights) / len(asked)):
             return None
@@ -104,10 +159,9 @@ class BM25:
 
     def _is_like(self, question: str, share: float) -> bool:
         """True if a question is in the language of the passages, which have a `share` of its words."""
-        asked = {*terms(question)}
-        own = [usual for words, usual in _LANGUAGES if any(map(words.fullmatch, asked))]
-        known = [usual for _, usual in _LANGUAGES if sum(word in self._numbers for word in usual) > 1]
-        return any(usual in known for usual in own) if own and known else share >= _SAME_LANGUAGE
+        own = _languages_of(question)
+        known = [one for one in _LANGUAGES if sum(word in self._numbers for word in one.usual) > 1]
+        return any(one in known for one in own) if own and known else share >= _SAME_LANGUAGE
 
     def having(self, terms: Iterable[str]) -> set[int]:
         """The passages that have all of some known terms; all where there are none."""
@@ -125,20 +179,21 @@ class BM25:
         return self._at[self._starts[number] : self._starts[number + 1]]
 
 
-def terms(text: str) -> Iterator[str]:
-    """The words of a text as they are compared: folded, not stemmed, numbers without the marks between thousands."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    for word in _WORD.findall(_GROUPED.sub("", folded)):
-        if _UNSPACED.search(word):
-            yield from (word[i : i + 2] for i in range(max(len(word) - 1, 1)))
-        else:
-            yield word
-
-
 def own_terms(question: str) -> list[str]:
     """Words of a question that say what it is about: none that ask, and none that hold a sentence together."""
-    usual = (_ASKS, *(words for words, _ in _LANGUAGES))
+    usual = (*_asking(question), *(one.tells for one in _LANGUAGES))
     return [term for term in terms(question) if not any(words.fullmatch(term) for words in usual)]
+
+
+def _asking(question: str) -> tuple[re.Pattern[str], ...]:
+    """Words that ask, in English and in the language of a question."""
+    return _ASKS, *(one.asks for one in _languages_of(question)[:1])
+
+
+def _languages_of(question: str) -> list[_Language]:
+    """The languages that words of a question tell, the likeliest first."""
+    found = [sum(map(bool, map(one.tells.fullmatch, terms(question)))) for one in _LANGUAGES]
+    return [_LANGUAGES[at] for at in sorted(range(len(found)), key=lambda at: -found[at]) if found[at]]
 
 
 def names_beside(question: str, passage: str, index: BM25) -> str:

@@ -18,7 +18,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import TokensRecalled
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import PROMPT
-from ondevice.search.bm25 import BM25, names_beside
+from ondevice.search.bm25 import BM25, names_beside, word_parts
 from ondevice.search.outline import heading_at, sections_called
 from ondevice.search.passages import Bounds, Passages, with_another
 from ondevice.search.places import (
@@ -31,7 +31,7 @@ from ondevice.search.places import (
     pages_named,
     sections_named,
 )
-from ondevice.search.tables import Row, begins_with_row, rows_named, words_of
+from ondevice.search.tables import Row, begins_with_row, rows_named
 from ondevice.session.plan import Plan
 from ondevice.session.standing import Piece, Standing, without
 
@@ -42,6 +42,7 @@ _TITLE_CHARS = 100  # of a heading before a passage
 _FOR_TABLES = 24  # best passages whose pages may have a table with the answer
 _SLACK = 8  # parts of the passages, beside which a pot that is kept has room for one more: the next may be longer
 _SECOND_LOOK = 0.2  # of the scores of its names, beside those of the question
+_PARTS = 0.5  # of the scores of words, parts of which a passage has
 _NEIGHBOURS = 0.6  # as much more counts a passage before or after the best one
 
 
@@ -64,7 +65,7 @@ class Rereading:
         self._starts = np.cumsum([0, *map(len, tokens.texts)]).tolist()
         self._passages = Passages(text, spans, tokens.firsts)
         passages = [self._passage(index) for index in range(len(self._passages.bounds))]
-        self.search, self._stems = BM25(passages), BM25([*map(_stemmed, passages)])
+        self.search, self._parts = BM25(passages), BM25(passages, word_parts)
 
     def rows_named(self, question: str) -> list[Row]:
         """The rows of tables that a question names, on the pages that its words find."""
@@ -168,7 +169,7 @@ class Rereading:
         return scores * (1 + _NEIGHBOURS * neighbours / scores.max())
 
     def _scores(self, text: str) -> Weights:
-        return self.search.scores(text) + self._stems.scores(_stemmed(text))
+        return self.search.scores(text) + _PARTS * self._parts.scores(text)
 
     def _passage(self, index: int) -> str:
         start, stop = self._passages.bounds[index]
@@ -287,10 +288,6 @@ class Rereading:
         if page or title:
             text += ", ".join(filter(None, (page, title))) + ":\n"
         return self._plan.loaded.tokenizer.encode(text)[0]
-
-
-def _stemmed(text: str) -> str:
-    return " ".join(words_of(text))
 
 
 def _size(places: Bounds) -> int:

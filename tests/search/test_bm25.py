@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondevice.search.bm25 import BM25, K1, B, own_terms, terms
+from ondevice.search.bm25 import BM25, K1, B, own_terms, terms, word_parts
 
 
 def test_bm25_is_the_published_sum() -> None:
@@ -86,3 +86,17 @@ def test_a_question_in_the_language_of_the_text_is_covered_by_nothing_where_no_w
     assert index.coverage("Wann wurde Siemens gegr\u00fcndet?") is None
     assert index.coverage("Quote Siemens") is not None
     assert (own_terms("and in 2023?"), own_terms("Who else pays the rent?")) == (["2023"], ["else", "pays", "rent"])
+
+
+def test_what_only_asks_in_german_does_not_count() -> None:
+    index = BM25(["Die Ruhezeit der Fahrer und Boten.", "Eine Pause gilt als Ruhezeit.", "Der Lohn ist zu zahlen."])
+    assert index.coverage("Wie lange darf man die Ruhezeit ab wann nehmen?") == index.coverage("Ruhezeit nehmen")
+    assert index.coverage("How long is the man hat of alt?") == index.coverage("long man hat alt"), "English words"
+    assert own_terms("Ab welchem Alter darf man w\u00e4hlen?") == ["alter", "w\u00e4hlen"]
+
+
+def test_parts_of_words_are_shared_by_inflected_and_joined_ones() -> None:
+    assert [*word_parts("Urlaubs 2021 12,345 am")] == ["urla", "rlau", "laub", "aubs", "2021", "12345", "am"]
+    index = BM25(["Der Urlaub betr\u00e4gt 24 Werktage.", "Der Lohn wird monatlich gezahlt.", "a12345b"], word_parts)
+    assert index.scores("Urlaubstage").argmax() == 0
+    assert not index.scores("23456").any(), "no number within another"
