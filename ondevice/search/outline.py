@@ -12,7 +12,7 @@ AS_WRITTEN = ("txt", "csv", "jsonl", "srt", "rtf", "image")  # kinds of document
 MARKDOWN = ("md", "ipynb")
 TEXTS = (  # what a question may call a document
     "document|text|paper|book|article|report|contract|story|novel|file|letter|manual|pdf|lease|thesis|essay|agreement"
-    "|deck|presentation|workbook"
+    "|deck|presentation|workbook|pep|rfc|specification|guide|handbook|study|proposal|transcript"
 )
 FENCED = re.compile(r"(^ {0,3}(?:```|~~~).*?(?:^ {0,3}(?:```|~~~)[ \t]*$|\Z))", re.MULTILINE | re.DOTALL)
 _LINE = re.compile(r"[^\n]*")

@@ -75,7 +75,8 @@ _TABLE = re.compile(r"(?:^[^\n]* \| [^\n]*\n){2,}", re.MULTILINE)
 _CAPTION = re.compile(r"^(?:table|tabelle)\s+(\w{1,4}(?:\.\d+)?)[.:]", re.MULTILINE | re.IGNORECASE)
 _OF_ITSELF = re.compile(
     rf"(?i)\b(?:title|authors?) of (?:this {_TEXT}\b|the {_TEXT}\s*[?.!]*\Z)"
-    rf"|\bwho wrote (?:this {_TEXT}\b|the (?:document|text|paper|book|article|report|novel|manual)\s*[?.!]*\Z)"
+    rf"|\bwho wrote (?:this {_TEXT}\b"
+    r"|the (?:document|text|paper|book|article|report|novel|manual|pep|rfc|guide|study)\s*[?.!]*\Z)"
     r"|\bwhat(?:['\u2019]s| is) the title\W*\Z|\bwho (?:is|are) the authors?\W*\Z"
     r"|\bwie (?:lautet|heißt) der titel(?: (?:des|dieses) (?:dokuments?|textes|buch(?:e?s)|berichts|artikels))?\W*\Z"
     r"|\bwer (?:ist der autor|ist die autorin|sind die autor(?:en|innen))\W*\Z"

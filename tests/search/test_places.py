@@ -97,6 +97,7 @@ def test_the_end_is_the_last_lines(question: str) -> None:
     for asked in (
         "What does the first line say?",
         "Who wrote this paper?",
+        "Who wrote the PEP?",
         "Who is the author?",
         "What is the title of the document?",
         "Wie lautet der Titel des Dokuments?",
