@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
 from ondevice.documents.formats.pdf_columns import Columns
 from ondevice.documents.formats.pdf_glyphs import ASKEW, Run, in_frame, is_bold
+from ondevice.documents.formats.pdf_grid import Grid, ruled
 from ondevice.documents.formats.pdf_lines import Line, Value, put_into_lines
 from ondevice.documents.formats.pdf_seen import Box
 from ondevice.documents.formats.pdf_tables import Block, blocks_of, by_rows, head_of, is_alike
+from ondevice.documents.formats.pdf_words import rejoined
 from ondevice.search.outline import headed
 
 _EDGE = 0.1  # of the height of the page, where headers and footers stand
@@ -24,16 +27,6 @@ _NUMBERED = re.compile(r"^\s*(?:\d{1,3}(?:\.\d{1,3})*|[A-Z](?:\.\d{1,3})*|[IVX]+
 _LARGE, _MOST_LARGE = 2.0, 50  # of the usual size: type across other lines that is larger is a watermark
 _MOST_WORDS = 200_000  # of a document that are remembered
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
-_HYPHENS, _LONGEST_WORD = ("-", "\u2010", "\u00ad"), 80
-_BROKEN = re.compile(r"(.*?)([^\W\d_]+)")
-_REST = re.compile(r"([^\W\d_]+)\S*[ \t]?")
-# First parts of English words that keep their hyphen.
-_FIRST_PARTS = frozenset(("cross", "full", "half", "hard", "high", "ill", "long", "low", "self", "short", "well"))
-
-_LINKS = frozenset(("of", "to", "the", "in", "by", "on", "and", "for", "a"))  # within compounds: state-of-the-art
-# Words behind the first part of a compound whose second one comes later: "Haupt- und Nebenkosten".
-_BETWEEN_PARTS = frozenset(("and", "or", "und", "oder", "bzw", "sowie"))
-
 Titles = dict[str, int]  # levels of headings, by their `title_words`
 
 
@@ -50,17 +43,25 @@ class Memory:
 
 
 def lay_out(
-    runs: list[Run], values: list[Value], paper: Box, memory: Memory, titles: Titles | None = None, turn: int = 0
+    runs: list[Run],
+    values: list[Value],
+    paper: Box,
+    memory: Memory,
+    titles: Titles | None = None,
+    turn: int = 0,
+    grids: Sequence[Grid] = (),
 ) -> str:
     """The text of a page, in reading order; `memory` goes on to the next page.
 
     Headings are marked: the `titles` on it or, where the file names none, lines that are set apart.
-    These run as the page is shown, `turn` quarter turns round. A line on the edge of the page that stood there on the
-    page before, and a watermark seen before, are left out. A table that goes on gets its head again.
+    These run as the page is shown, `turn` quarter turns round. What stands in `grids` of rules are tables. A line on
+    the edge of the page that stood there on the page before, and a watermark seen before, are left out. A table that
+    goes on gets its head again.
     """
     straight, across = _apart(runs)
-    lines = by_rows(put_into_lines(straight, values))
-    blocks = list(blocks_of(lines))
+    tables, rest = ruled(grids, straight, values, memory.words)
+    blocks = _with_tables([*blocks_of(by_rows(put_into_lines(rest, values)))], tables)
+    lines = [line for block in blocks for line in block.lines]
     edges = {(line.text, line.turn, round(line.base / 2)): id(line) for line in lines if _is_on_edge(line, paper)}
     again = [line for key, line in edges.items() if key in memory.edges]
     blocks = [block for block in blocks if block.columns or id(block.lines[0]) not in again] or blocks
@@ -75,10 +76,25 @@ def lay_out(
         if is_table and head:
             texts.append(head)
             head = ""
-        texts += several if is_table else marked(_rejoined(several, memory.words), titles)
+        texts += several if is_table else marked(rejoined(several, memory.words), titles)
     new = [text for text in dict.fromkeys(across) if text not in memory.across]
     memory.across.update(new)
     return "\n".join(texts + new)
+
+
+def _with_tables(blocks: list[Block], tables: list[Block]) -> list[Block]:
+    """The blocks, with each table behind those that are above it and before those below, as far as they go down."""
+    for table in tables:
+        left, right = table.columns[0][0], table.columns[-1][1]
+        top = max(line.base for line in table.lines)
+        sides = [0]
+        for block in blocks:
+            lines = [line for line in block.lines if line.turn == 0 and line.left < right and line.right > left]
+            sides.append(sum(1 if line.base > top else -1 for line in lines))
+        behind = [*accumulate(sides)]
+        places = [at for at, most in enumerate(behind) if most == max(behind)]
+        blocks.insert(places[0] if max(sides) > 0 else places[-1], table)
+    return blocks
 
 
 def _is_on_edge(line: Line, paper: Box) -> bool:
@@ -184,32 +200,3 @@ def _level(line: Line, usual: float) -> int:
         return 1 if ratio > _LARGEST else 2
     is_short = ratio > 0.95 and len(line.text) < _MOST_BOLD_CHARS and not _NO_TITLE.search(line.text)
     return 3 if is_short and all(is_bold(run) for run in line.runs if run.text.strip()) else 0
-
-
-# -- words broken at line ends ---------------------------------------------------------------------------------------
-
-
-def _rejoined(texts: list[str], words: set[str]) -> list[str]:
-    """The lines, with the second half of a broken word behind the first.
-
-    Its hyphen goes, unless the word is known with it, or begins like a compound and is not known without.
-    """
-    lines = list(texts)
-    for index, after in enumerate(texts[1:]):
-        line = lines[index]
-        if not line.endswith(_HYPHENS) or not (after[:1].islower() or line[-1] == "\u00ad"):
-            continue
-        broken, rest = _BROKEN.fullmatch(line[-_LONGEST_WORD:-1].split(" ")[-1]), _REST.match(after)
-        if not broken or not rest:
-            continue
-        first, second = broken[2], rest[1]
-        goes_on = rest[0][len(second) :].startswith("-")
-        if second in _BETWEEN_PARTS and not goes_on:
-            continue
-        is_compound = f"{first}-{second}" in words or (first.lower() in _FIRST_PARTS and first + second not in words)
-        is_compound = is_compound or len(first) == 1 or (goes_on and second in _LINKS)
-        is_compound = is_compound or any(map(str.isalnum, broken[1]))  # the end of an address, or of several words
-        hyphen = "-" if is_compound and line[-1] != "\u00ad" else ""
-        lines[index] = line[:-1] + hyphen + rest[0].rstrip()
-        lines[index + 1] = after[rest.end() :]
-    return [line for line in lines if line.strip()]

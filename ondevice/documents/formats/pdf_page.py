@@ -20,6 +20,7 @@ from pypdf.generic import ArrayObject, NullObject, StreamObject
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.pdf_beside import Beside, figure_lines, link_lines, read_annotations
 from ondevice.documents.formats.pdf_glyphs import read_glyphs
+from ondevice.documents.formats.pdf_grid import Grid, grids_on
 from ondevice.documents.formats.pdf_layout import Memory, lay_out
 from ondevice.documents.types import Page
 
@@ -85,7 +86,10 @@ def read_page(pdf: OpenPdf, number: int) -> Page:
         titles = None if pdf.titles is None else pdf.titles.get(number, {})
         with contextlib.suppress(Exception):
             beside = read_annotations(structure) if structure is not None else beside
-        text = lay_out(runs, beside.values, page.get_bbox(), pdf.memory, titles, page.get_rotation() // 90)
+        grids = list[Grid]()
+        with contextlib.suppress(Exception):  # without the rules the places of the letters tell what is a table
+            grids = grids_on(page)
+        text = lay_out(runs, beside.values, page.get_bbox(), pdf.memory, titles, page.get_rotation() // 90, grids)
         with contextlib.suppress(Exception):
             more = [*dict.fromkeys(beside.lines), *link_lines(beside.links, runs, text), *figure_lines(page)]
         if not notes and structure is not None and _is_doubtful(text):  # pypdf does not know what nobody sees

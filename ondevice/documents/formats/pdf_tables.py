@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise, takewhile
 
+from ondevice.documents.formats.layout import Cell as Spanning
+from ondevice.documents.formats.layout import Held, spread, table_lines
 from ondevice.documents.formats.pdf_columns import (
     APART,
     Columns,
@@ -37,14 +39,21 @@ _MOST_CELL_WORDS, _FEWEST_FIGURES = 4, 0.2  # of a table's cells, on average: wo
 
 @dataclass(slots=True)
 class Block:
-    """Lines that belong together: rows of a table or of columns of text (`columns` are their ends), or plain ones."""
+    """Lines that belong together: rows of a table or of columns of text (`columns` are their ends), or plain ones.
+
+    `ruled` are the rows of a table whose cells are known.
+    """
 
     lines: list[Line]
     columns: Columns = field(default_factory=list)
     is_prose: bool = True
+    ruled: list[list[Spanning]] = field(default_factory=list)
 
     def rows(self) -> list[list[str]]:
         """The cells of each line, one a column, as they are read."""
+        if self.ruled:
+            held: Held = {}
+            return [spread(row, held) for row in self.ruled]
         rows: list[list[str]] = []
         for lines in [[line] for line in self.lines] if self.is_prose else self._near():
             rows += self._one_row(lines)
@@ -85,6 +94,8 @@ class Block:
     def texts(self) -> list[str]:
         if not self.columns:
             return [line.text for line in self.lines]
+        if self.ruled:
+            return [*table_lines(self.ruled)]
         rows = self.rows()
         if self.is_prose:
             return [cell for column in zip(*rows, strict=True) for cell in column if cell]
