@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections import Counter
@@ -83,17 +84,16 @@ def lay_out(
 
 
 def _with_tables(blocks: list[Block], tables: list[Block]) -> list[Block]:
-    """The blocks, with each table behind those that are above it and before those below, as far as they go down."""
+    """The blocks, with each table beside the line that is nearest to it: behind one above, or before one below."""
     for table in tables:
         left, right = table.columns[0][0], table.columns[-1][1]
-        top = max(line.base for line in table.lines)
-        sides = [0]
-        for block in blocks:
-            lines = [line for line in block.lines if line.turn == 0 and line.left < right and line.right > left]
-            sides.append(sum(1 if line.base > top else -1 for line in lines))
-        behind = [*accumulate(sides)]
-        places = [at for at, most in enumerate(behind) if most == max(behind)]
-        blocks.insert(places[0] if max(sides) > 0 else places[-1], table)
+        high, low = max(line.base for line in table.lines), min(line.base for line in table.lines)
+        near = [(math.inf, len(blocks))]
+        for at, block in enumerate(blocks):
+            for line in block.lines:
+                if line.turn == 0 and line.left < right and line.right > left:
+                    near.append((line.base - high, at + 1) if line.base > high else (max(low - line.base, 0.0), at))
+        blocks.insert(min(near)[1], table)
     return blocks
 
 
