@@ -31,6 +31,8 @@ from ondevice_bench.quality.measurement import Note, Setup
 from ondevice_bench.quality.trials import SECONDS, Trial, case_of, earlier_rows, is_done, written_down
 from ondevice_bench.results.result import Row
 
+_AROUND = 32  # tokens that stand around a question where a text is read for it
+
 
 class Outcome(NamedTuple):
     """An answer, and its scores by metric."""
@@ -164,21 +166,31 @@ def groups(
         if contender.is_full:
             config = with_room(config, exam.generation.max_new_tokens)
         if contender.asks_first:
-            config = _for_one_question(config, name, exam.questions)
+            config = _for_one_question(setup, config, name, exam.questions)
         groups.setdefault((config, contender.reads), []).append(name)
     for (config, reads), group in groups.items():
         yield config, reads, tuple(group)
 
 
-def _for_one_question(config: EngineConfig, name: str, questions: Sequence[Asked]) -> EngineConfig:
-    """The settings with the only question of an exam as the catalyst.
+def _for_one_question(setup: Setup, config: EngineConfig, name: str, questions: Sequence[Asked]) -> EngineConfig:
+    """The settings with the only question of an exam as the catalyst, and room for that.
 
     Raises:
         ConfigError: there are several.
     """
     if len(questions) > 1:
         raise ConfigError(f"{name} reads a text for one question", fix="Leave it out of --contenders.")
-    return replace(config, pot=replace(config.pot, catalyst="text", catalyst_text=questions[0].query))
+    query = questions[0].query
+    room = len(setup.engine.loaded.tokenizer.encode(query)[0]) + _AROUND
+    more = max(room - config.pot.reserve, 0)
+    pot = replace(
+        config.pot,
+        catalyst="text",
+        catalyst_text=query,
+        reserve=config.pot.reserve + more,
+        capacity=config.pot.capacity + more,
+    )
+    return replace(config, pot=pot)
 
 
 def _sit(

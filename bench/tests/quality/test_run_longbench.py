@@ -126,6 +126,10 @@ def test_a_method_of_a_paper_reads_for_the_question_and_only_one() -> None:
         session = engine.session(config)
         list(session.read(text_document("row", (exam.head, exam.body, exam.tail))))
         assert list(exam.questions[0].answer(session))
+    long = replace(exam, questions=(replace(exam.questions[0], query="Which lamp? " * 60),))
+    list(
+        engine.session(config_of("paper-sliminfer", long)).read(text_document("row", (exam.head, exam.body, exam.tail)))
+    )
     with pytest.raises(ConfigError, match="paper-art reads a text for one question"):
         config_of("paper-art", replace(exam, questions=exam.questions * 2))
 
