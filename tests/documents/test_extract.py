@@ -330,6 +330,7 @@ def test_works_from_any_folder_and_takes_no_module_from_it(three_pages, tmp_path
         ("a.pdf", b"\x89PNG\r\n\x1a\n\x00\x00", "the name says a PDF, but the content is a picture"),
         ("a.gif", b"GIF89a\x00\x00", "GIF image.*ocrmypdf"),
         ("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\x00" * 600, "old Office file.*docx"),
+        ("a.msg", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\x00" * 600, "mail of Outlook.*MHT"),
         ("a.txt", b"{\\rtf1 text}", "the name says plain text, but the content is a rich text"),
         ("a.pdf", b"just text", "the name says a PDF, but the content is plain text.*rename"),
         ("a.txt", b"%PDF-1.7\n", "the name says plain text, but the content is a PDF"),

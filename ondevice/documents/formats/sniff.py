@@ -15,6 +15,7 @@ _HEAD_BYTES = 65_536
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
 _OLE2 = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _UNPACK_FIX = "Unpack it and open the documents one by one."
+_MAIL_FIX = "Open it in Outlook, save it as text, as a web page (MHT) or as PDF, then open that."
 _EXPORT_FIX = "Open it in its own program, save it as PDF or text, then open that."
 _OFFICE_FIX = "Open it in Word or LibreOffice, save it without a password as .docx or PDF, then open that."
 
@@ -66,6 +67,8 @@ def refuse_binary(head: bytes, name: str) -> None:
         what = "a PDF" if head.startswith(b"%PDF-") else "a ZIP archive or Office file"
         fix = "Save it to a file and open that file."
         raise UnsupportedDocument(f"the stream is {what}, not text", where=name, fix=fix)
+    if head.startswith(_OLE2) and name.lower().endswith(".msg"):
+        raise UnsupportedDocument("this is mail of Outlook, not a document with text", where=name, fix=_MAIL_FIX)
     for magic, what, fix in _UNREADABLE:
         if head.startswith(magic):
             raise UnsupportedDocument(f"this is {what}, not a document with text", where=name, fix=fix)
