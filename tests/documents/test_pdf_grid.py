@@ -10,7 +10,7 @@ import pypdfium2 as pdfium
 import pytest
 
 from ondevice.documents.formats.opening import open_document
-from ondevice.documents.formats.pdf_grid import grids_on
+from ondevice.documents.formats.pdf_rules import grids_on
 from ondevice.documents.formats.reader import Request
 from tests.builders.documents import make_pdf
 

@@ -12,8 +12,9 @@ from itertools import accumulate, groupby
 
 from ondevice.documents.formats.pdf_columns import Columns
 from ondevice.documents.formats.pdf_glyphs import ASKEW, Run, in_frame, is_bold
-from ondevice.documents.formats.pdf_grid import Grid, ruled
+from ondevice.documents.formats.pdf_grid import ruled
 from ondevice.documents.formats.pdf_lines import Line, Value, put_into_lines
+from ondevice.documents.formats.pdf_rules import Grid
 from ondevice.documents.formats.pdf_seen import Box
 from ondevice.documents.formats.pdf_tables import Block, blocks_of, by_rows, head_of, is_alike
 from ondevice.documents.formats.pdf_words import rejoined

@@ -20,8 +20,8 @@ from pypdf.generic import ArrayObject, NullObject, StreamObject
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.pdf_beside import Beside, figure_lines, link_lines, read_annotations
 from ondevice.documents.formats.pdf_glyphs import read_glyphs
-from ondevice.documents.formats.pdf_grid import Grid, grids_on
 from ondevice.documents.formats.pdf_layout import Memory, lay_out
+from ondevice.documents.formats.pdf_rules import Grid, grids_on
 from ondevice.documents.types import Page
 
 MOST_BYTES = 20_000_000  # of the unpacked content of a page
