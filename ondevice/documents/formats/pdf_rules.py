@@ -17,7 +17,7 @@ from ondevice.documents.formats.pdf_seen import Box
 _THIN, _SHORTEST = 2.5, 4.0  # points: what is drawn as a rule is no thicker, and longer
 _NEAR = 3.0  # points: rules as near are one, and meet
 _COVERED = 0.6  # of a side of a cell, that a rule along it covers
-_MOST_PATHS, _MOST_SEGMENTS, _MOST_RULES = 5000, 200, 600  # of a page, of a path, and of one direction: others are maps
+_MOST_PATHS, _MOST_SEGMENTS, _MOST_RULES = 5000, 20_000, 600  # of a page; of one direction: others are maps
 _MOST_ROWS, _MOST_COLUMNS = 200, 60
 
 Rule = tuple[float, float, float]  # where it is across its direction, and from where to where it goes along it
@@ -56,9 +56,10 @@ class Grid:
 
 def grids_on(page: pdfium.PdfPage) -> list[Grid]:
     """The grids of rules on a page, each of several rows and columns."""
-    level, plumb = list[Rule](), list[Rule]()
+    level, plumb, num_segments = list[Rule](), list[Rule](), 0
     for number, path in enumerate(page.get_objects(filter=[raw.FPDF_PAGEOBJ_PATH], max_depth=1)):
-        if number > _MOST_PATHS:
+        num_segments += raw.FPDFPath_CountSegments(path.raw)
+        if number > _MOST_PATHS or num_segments > _MOST_SEGMENTS:
             return []
         for left, bottom, right, top in _drawn(path.raw):
             if top - bottom < _THIN and right - left > _SHORTEST:
@@ -76,13 +77,12 @@ def _drawn(path: raw.FPDF_PAGEOBJECT) -> Iterator[Box]:
     """Boxes around the straight parts of a path that is drawn, of what is filled around the whole."""
     fill, has_stroke = ctypes.c_int(), ctypes.c_int()
     raw.FPDFPath_GetDrawMode(path, fill, has_stroke)
-    num_segments = raw.FPDFPath_CountSegments(path)
-    if not (fill.value or has_stroke.value) or num_segments > _MOST_SEGMENTS:
+    if not (fill.value or has_stroke.value):
         return
     matrix, x, y = raw.FS_MATRIX(), ctypes.c_float(), ctypes.c_float()
     raw.FPDFPageObj_GetMatrix(path, matrix)
     points, last = list[tuple[float, float]](), list[tuple[float, float]]()
-    for at in range(num_segments):
+    for at in range(raw.FPDFPath_CountSegments(path)):
         segment = raw.FPDFPath_GetPathSegment(path, at)
         raw.FPDFPathSegment_GetPoint(segment, x, y)
         kind = raw.FPDFPathSegment_GetType(segment)
