@@ -146,8 +146,7 @@ class BM25:
 
         None where the question is in another language. Words that ask do not count.
         """
-        asks = _asking(question)
-        asked = {term for term in terms(question) if not any(words.fullmatch(term) for words in asks)}
+        asked = {*_rest(question, _asking(question))}
         weights = {term: weight for term, weight in self.weights(question).items() if term in asked}
         if not asked or not self._is_like(question, len(weights) / len(asked)):
             return None
@@ -181,8 +180,12 @@ class BM25:
 
 def own_terms(question: str) -> list[str]:
     """Words of a question that say what it is about: none that ask, and none that hold a sentence together."""
-    usual = (*_asking(question), *(one.tells for one in _LANGUAGES))
-    return [term for term in terms(question) if not any(words.fullmatch(term) for words in usual)]
+    return _rest(question, (*_asking(question), *(one.tells for one in _LANGUAGES)))
+
+
+def _rest(question: str, usual: Sequence[re.Pattern[str]]) -> list[str]:
+    """The words of a question that are none of the usual ones."""
+    return [term for term in terms(question) if not any(one.fullmatch(term) for one in usual)]
 
 
 def _asking(question: str) -> tuple[re.Pattern[str], ...]:
@@ -192,8 +195,9 @@ def _asking(question: str) -> tuple[re.Pattern[str], ...]:
 
 def _languages_of(question: str) -> list[_Language]:
     """The languages that words of a question tell, the likeliest first."""
-    found = [sum(map(bool, map(one.tells.fullmatch, terms(question)))) for one in _LANGUAGES]
-    return [_LANGUAGES[at] for at in sorted(range(len(found)), key=lambda at: -found[at]) if found[at]]
+    words = [*terms(question)]
+    found = {one: sum(bool(one.tells.fullmatch(word)) for word in words) for one in _LANGUAGES}
+    return sorted(filter(found.get, found), key=lambda one: -found[one])
 
 
 def names_beside(question: str, passage: str, index: BM25) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,10 @@ def test_pause_then_resume(visit: Visit, slow: None) -> None:
     page.click("#od-read")
     bar = page.get_by_role("progressbar", name="Tokens read")
     visit.until(lambda: int(bar.get_attribute("aria-valuenow") or 0) > 0, "reading has begun")
+    began = time.monotonic()
     page.click("#od-pause")
     visit.state("stopped")
+    assert time.monotonic() - began < 2.0
     done = int(bar.get_attribute("aria-valuenow") or 0)
     assert f"Paused after {done:,} of" in page.get_by_role("status").first.inner_text()
     page.wait_for_timeout(400)

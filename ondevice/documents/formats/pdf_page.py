@@ -88,7 +88,7 @@ def read_page(pdf: OpenPdf, number: int) -> Page:
             beside = read_annotations(structure) if structure is not None else beside
         grids = list[Grid]()
         with contextlib.suppress(Exception):  # without the rules the places of the letters tell what is a table
-            grids = grids_on(page)
+            grids = grids_on(page) if runs else []
         text = lay_out(runs, beside.values, page.get_bbox(), pdf.memory, titles, page.get_rotation() // 90, grids)
         with contextlib.suppress(Exception):
             more = [*dict.fromkeys(beside.lines), *link_lines(beside.links, runs, text), *figure_lines(page)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,7 +51,7 @@ class Grid:
         """The number of the cell around a point within the grid."""
         column = min(bisect_right(self.x, x), len(self.x) - 1) - 1
         row = min(bisect_right(self.y, -y, key=lambda edge: -edge), len(self.y) - 1) - 1
-        return self.cell_at[max(row, 0) * (len(self.x) - 1) + max(column, 0)]
+        return self.cell_at[row * (len(self.x) - 1) + column]
 
 
 def grids_on(page: pdfium.PdfPage) -> list[Grid]:
@@ -81,7 +81,7 @@ def _drawn(path: raw.FPDF_PAGEOBJECT) -> Iterator[Box]:
         return
     matrix, x, y = raw.FS_MATRIX(), ctypes.c_float(), ctypes.c_float()
     raw.FPDFPageObj_GetMatrix(path, matrix)
-    points, last = list[tuple[float, float]](), list[tuple[float, float]]()
+    parts = list[list[tuple[float, float]]]()
     for at in range(raw.FPDFPath_CountSegments(path)):
         segment = raw.FPDFPath_GetPathSegment(path, at)
         raw.FPDFPathSegment_GetPoint(segment, x, y)
@@ -90,22 +90,15 @@ def _drawn(path: raw.FPDF_PAGEOBJECT) -> Iterator[Box]:
             matrix.a * x.value + matrix.c * y.value + matrix.e,
             matrix.b * x.value + matrix.d * y.value + matrix.f,
         )
-        if kind == raw.FPDF_SEGMENT_MOVETO:
-            yield from _around(points, is_filled=bool(fill.value))
-            points, last = [point], [point]
-            continue
-        points.append(point)
-        if kind == raw.FPDF_SEGMENT_LINETO and has_stroke.value:
-            yield _box([*last, point])
-        last = [point]
+        if kind == raw.FPDF_SEGMENT_MOVETO or not parts:
+            parts.append([])
+        elif kind == raw.FPDF_SEGMENT_LINETO and has_stroke.value:
+            yield _box([parts[-1][-1], point])
+        parts[-1].append(point)
         if raw.FPDFPathSegment_GetClose(segment) and has_stroke.value:
-            yield _box([point, points[0]])
-    yield from _around(points, is_filled=bool(fill.value))
-
-
-def _around(points: list[tuple[float, float]], *, is_filled: bool) -> Iterator[Box]:
-    if is_filled and len(points) > 2:
-        yield _box(points)
+            yield _box([point, parts[-1][0]])
+    if fill.value:
+        yield from (_box(points) for points in parts if len(points) > 2)
 
 
 def _box(points: list[tuple[float, float]]) -> Box:
@@ -130,7 +123,7 @@ def _joined(rules: list[Rule]) -> list[Rule]:
     return joined
 
 
-def _ends(places: Iterator[float]) -> list[float]:
+def _ends(places: Iterable[float]) -> list[float]:
     """Places that are not near to each other, rising: of near ones the first."""
     ends: list[float] = []
     for place in sorted(places):
@@ -160,8 +153,8 @@ def _touching(level: list[Rule], plumb: list[Rule]) -> Iterator[tuple[list[int],
 
 def _grid(level: list[Rule], plumb: list[Rule]) -> Grid | None:
     """The cells between some rules that meet; None where they make no table."""
-    x = _ends(iter([*(one[0] for one in plumb), *(end for one in level for end in one[1:])]))
-    y = _ends(iter([*(one[0] for one in level), *(end for one in plumb for end in one[1:])]))[::-1]
+    x = _ends([*(one[0] for one in plumb), *(end for one in level for end in one[1:])])
+    y = _ends([*(one[0] for one in level), *(end for one in plumb for end in one[1:])])[::-1]
     if not (2 < len(x) <= _MOST_COLUMNS + 1 and 2 < len(y) <= _MOST_ROWS + 1):
         return None
     num_columns, num_rows = len(x) - 1, len(y) - 1
@@ -186,7 +179,7 @@ def _grid(level: list[Rule], plumb: list[Rule]) -> Grid | None:
         parts[of(part)].append(part)
     cells, cell_at = list[tuple[int, int, int, int]](), [0] * (num_rows * num_columns)
     for several in parts.values():
-        rows, columns = ({*(part // num_columns for part in several)}, {*(part % num_columns for part in several)})
+        rows, columns = {part // num_columns for part in several}, {part % num_columns for part in several}
         if len(rows) * len(columns) != len(several):  # around a corner
             return None
         for part in several:
