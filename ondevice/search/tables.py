@@ -267,12 +267,16 @@ def _with_names(lines: list[_Line], above: list[str]) -> Iterator[Row]:
     lines, head = lines[max(len(alone) - 1, 0) :], list[list[str]]()
     for *_, cells in lines[:3]:
         is_fuller = bool(head) and "" in head[-1][1:] and sum(map(bool, cells)) > sum(map(bool, head[-1]))
+        is_fuller |= bool(head) and len({*filter(None, head[-1])}) < sum(map(bool, head[-1]))  # names over several
         if any(map(_is_figure, cells)) or (head and cells[0] and (head[-1][0] or not is_fuller)):
             break
         head.append(cells)
     if not head:
         return
     width = max(map(len, head))
+    below = [cells for *_, cells in lines[len(head) :]]
+    if 2 * sum(len(cells) == width + 1 and not _is_figure(cells[0]) for cells in below) > len(below):
+        head, width = [["", *cells] for cells in head], width + 1  # the first column has no name
     head = [cells + [""] * (width - len(cells)) for cells in head]
     for upper, lower in zip(head[-2::-1], head[:0:-1], strict=True):
         _spread(upper, lower)

@@ -91,15 +91,39 @@ def test_numbers_of_lists_are_those_that_browsers_show(markup: str, text: str) -
     [
         ("<tr><td rowspan=2>2024<td>10<tr><td>11", "2024 | 10\n2024 | 11"),
         ("<tr><th rowspan=0>Y<td>1<tr><td>2<tr><td>3", "Y | 1\nY | 2\nY | 3"),
-        ("<tr><th>Item<th colspan=2>2023<tr><td>Ships<td>4<td>", "Item | 2023 | 2023\nShips | 4 |"),
+        ("<tr><th>Item<th colspan=2>2023<tr><td>Ships<td>4<td>", "Item | 2023\nShips | 4"),
+        ("<tr><th>Item<th colspan=2>2023<tr><td>Ships<td>4<td>5", "Item | 2023 | 2023\nShips | 4 | 5"),
         ("<caption>Dues</caption><tr><th colspan=2>All<tr><td>a<td>1", "Dues\nAll\na | 1"),
         ("<tr><td>77<td><table><tr><td>pump<td>2<tr><td>valve<td>5</table>", "77 | pump: 2; valve: 5"),
         ("<tr><td><h1>Site</h1><p>text</p><tr><td><table><tr><td>b<td>c</table>", "## Site\n\ntext\n\nb | c"),
-        ("<tr><td colspan=99999>x<td>y", "x" + " | x" * 99 + " | y"),
+        ("<tr><td colspan=99999>x<td>y", "x | y"),
+        ("<tr><td colspan=99999>x<td>y<tr>" + "<td>z" * 200, "x" + " | x" * 99 + " | y" + "\n" + " | ".join("z" * 200)),
     ],
 )
 def test_cells_that_span_rows_and_columns_are_told_in_each(markup: str, text: str) -> None:
     assert page(f"<table>{markup}</table>") == text
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        (  # as in the accounts of companies: a mark beside each number, and columns that only part others
+            "<tr><td><td>&nbsp;<th colspan=2>2021<td><td>&nbsp;<th colspan=2>2020<td>"
+            "<tr><td>Cash<td><td>$<td>16,058<td><td><td>$<td>5,993<td>"
+            "<tr><td>Deficit<td><td><td>(33<td>)<td><td>$<td>(35<td>)",
+            " | 2021 | 2020\nCash | $16,058 | $5,993\nDeficit | (33) | $(35)",
+        ),
+        (f"<tr><td>Plan<th colspan=2>{'Award ' * 20}<tr><td>A<td>$<td>3", f"Plan | {('Award ' * 20).strip()}\nA | $3"),
+        ("<tr><td>Share<td>4<td>%<tr><td>Rest<td>96<td>%", "Share | 4%\nRest | 96%"),
+        ("<tr><th>Fee<td>$<td colspan=2>5<tr><th>Tax<td><td>1<td>2", "Fee | $5 | $5\nTax | 1 | 2"),
+        ("<tr><td>$<td>paid<td>a<tr><td>€<td>due<td>b", "$ | paid | a\n€ | due | b"),
+        ("<tr><td>1<td>1<td>2<tr><td>3<td>3<td>4", "1 | 1 | 2\n3 | 3 | 4"),
+        ("<tr><td>Name<td><tr><td>Date<td>", "Name |\nDate |"),
+    ],
+)
+def test_marks_stand_beside_their_numbers_and_columns_without_text_go(markup: str, text: str) -> None:
+    found = "".join(block.text for block in html_blocks(f"<p>Text<table>{markup}</table>".encode()))
+    assert found.removeprefix("Text\n").strip("\n") == text
 
 
 def test_forms_keep_what_was_filled_in() -> None:

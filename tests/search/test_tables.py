@@ -174,6 +174,18 @@ def test_a_column_without_a_name_is_told_with_the_one_before() -> None:
     )
 
 
+@pytest.mark.parametrize("corner", ["", "Region\n", " | "])
+def test_a_first_column_without_a_name_moves_no_other(corner: str) -> None:
+    text = f"{corner}2003–04 | 2004–05\nIllinois | 124,763 | 123,615\nIndiana | 56,008 | 55,444\nTotal |\n"  # noqa: RUF001
+    assert "Illinois; 2003–04: 124,763." in told("How many were there in Illinois in 2003-04?", text)  # noqa: RUF001
+
+
+def test_names_over_several_columns_have_others_below() -> None:
+    names = " | 2021 | 2021 | 2020 | 2020\nQuarter ended | High | Low | High | Low\n"
+    text = f"{names}March 31 | 3.02 | 1.72 | 1.95 | 0.70\n"
+    assert "March 31; 2021 High: 3.02." in told("What was the high in the quarter ended March 31, 2021?", text)
+
+
 def test_hostile_tables_take_no_time() -> None:
     dots = "1" + "." * 200_000 + "a"
     assert not told("How many lamps?", f"Lamp | Oil\n{dots} | {dots}\n" + "a | b\n" * 50_000)

@@ -27,6 +27,7 @@ _MARKS = {"sup": RAISED, "sub": LOWERED, "del": STRUCK, "s": STRUCK, "strike": S
 _AROUND = {"rt": (" (", ")"), "q": ("\u201c", "\u201d"), "desc": ("[Picture: ", "]"), "title": ("[Picture: ", "]")}
 _LOST = {"video": "video", "audio": "recording", "iframe": "frame of another page", "embed": "embedded object"}
 _WHITE_SPACE = re.compile(r"[ \t\n\r]+")
+_ENDS = re.compile(r"\A +(?!\|)| +\Z")  # of a row whose first cell is empty the blank tells it from Markdown
 _TARGET = re.compile(r"(?:https?://|mailto:|tel:)\S", re.IGNORECASE)
 _MOST_TARGETS, _TARGET_CHARS = 100, 200
 _LAYOUT_CHARS = 2000  # of a table with others in it, which then only puts parts of the page side by side
@@ -144,7 +145,7 @@ class PageText:
         text = normalize(settle("".join(parts)))
         if self._preformatted and not self._inline:
             return text.strip("\n")
-        return _WHITE_SPACE.sub(" ", text).strip(" ")
+        return _ENDS.sub("", _WHITE_SPACE.sub(" ", text))
 
     def _line(self, node: LexborNode) -> str:
         """The text of an element on one line."""

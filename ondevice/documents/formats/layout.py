@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 
 _MOST_SPAN = 100  # columns that one cell may stand in
 _MOST_COLUMNS = 100  # of a row
 _MOST_TOLD_AGAIN = 100  # characters of a cell; a longer one stands once
 _ANY = sys.maxsize
+_BEFORE, _BEHIND = re.compile(r"[$€£¥(\s]+"), re.compile(r"[)%\s]+")  # a number, in cells of their own
+_NUMBER, _NUMBER_END = re.compile(r"[(+−–—-]*\s*(?:[.\d]|\Z)"), re.compile(r"[\d)—–-]\Z")  # noqa: RUF001
 LETTERED = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}  # as HTML and ODF say it
 _ROMAN = {
     1000: "m", 900: "cm", 500: "d", 400: "cd", 100: "c", 90: "xc", 50: "l", 40: "xl", 10: "x", 9: "ix", 5: "v",
@@ -30,15 +34,61 @@ class Cell:
 
 
 def table_lines(rows: Iterable[list[Cell]]) -> Iterator[str]:
-    """A line for every row with text, its cells parted by bars."""
+    """A line for every row with text, its cells parted by bars; without the columns that only set others apart."""
     held: Held = {}
+    held_numbers: Held = {}
     above: list[str] = []
+    above_numbers: list[str] = []
+    number = count()  # of a cell, which tells one that is told again from another with the same text
+    lines, numbers, titles = list[list[str]](), list[list[str]](), list[bool]()
     for row in rows:
-        above = line = spread(row, held, above, most_columns=_MOST_COLUMNS, most_again=_MOST_TOLD_AGAIN)
-        if len(row) == 1 and row[0].columns == len(line):
-            line = line[:1]  # a title above all columns
-        if row and any(line):
-            yield " | ".join(line)
+        above = spread(row, held, above, most_columns=_MOST_COLUMNS, most_again=_MOST_TOLD_AGAIN)
+        numbered = (replace(cell, text=str(next(number))) for cell in row)
+        above_numbers = spread(numbered, held_numbers, above_numbers, most_columns=_MOST_COLUMNS)
+        if row:
+            lines.append([text.strip() for text in above])
+            numbers.append(above_numbers)
+            titles.append(len(row) == 1 and row[0].columns == len(above))  # above all columns
+            _join_marks(lines[-1], above_numbers)
+    kept = _columns_of_text(lines, numbers)
+    for line, is_title in zip(lines, titles, strict=True):
+        if any(line):
+            yield line[0] if is_title else " | ".join(line[at] for at in kept if at < len(line))
+
+
+def _join_marks(line: list[str], numbers: list[str]) -> None:
+    """Put a currency or a bracket that has a cell of its own beside its number: "$" and "(5" and ")" are "$(5)"."""
+    for at, text in enumerate(line):
+        if not text:
+            continue
+        to, joined = at, ""
+        if at + 1 < len(line) and line[at + 1] and _BEFORE.fullmatch(text) and _NUMBER.match(line[at + 1]):
+            to, joined = at + 1, text + line[at + 1]
+        elif at and _BEHIND.fullmatch(text) and _NUMBER_END.search(line[at - 1]):
+            to, joined = at - 1, line[at - 1] + text
+        if joined:
+            line[:] = [joined if one == numbers[to] else old for old, one in zip(line, numbers, strict=True)]
+            line[at] = ""
+
+
+def _columns_of_text(lines: list[list[str]], numbers: list[list[str]]) -> list[int]:
+    """The columns without those that have no cell of their own with text, as long as two are left.
+
+    A long text of several columns stands in the first one; it goes over to the one that is left.
+    """
+    left = list(range(max(map(len, lines), default=0)))
+    for at in left[::-1]:
+        place = left.index(at)
+        for other in (*left[max(place - 1, 0) : place], *left[place + 1 : place + 2]):
+            if len(left) > 2 and all(
+                at >= len(line) or not line[at] or (other < len(line) and same[at] == same[other])
+                for line, same in zip(lines, numbers, strict=True)
+            ):
+                left.remove(at)
+                for line in (line for line in lines if at < len(line) and line[at]):
+                    line[other] = line[at]
+                break
+    return left
 
 
 def spread(
