@@ -96,8 +96,7 @@ def test_numbers_of_lists_are_those_that_browsers_show(markup: str, text: str) -
         ("<caption>Dues</caption><tr><th colspan=2>All<tr><td>a<td>1", "Dues\nAll\na | 1"),
         ("<tr><td>77<td><table><tr><td>pump<td>2<tr><td>valve<td>5</table>", "77 | pump: 2; valve: 5"),
         ("<tr><td><h1>Site</h1><p>text</p><tr><td><table><tr><td>b<td>c</table>", "## Site\n\ntext\n\nb | c"),
-        ("<tr><td colspan=99999>x<td>y", "x | y"),
-        ("<tr><td colspan=99999>x<td>y<tr>" + "<td>z" * 200, "x" + " | x" * 99 + " | y" + "\n" + " | ".join("z" * 200)),
+        ("<tr><td colspan=99999>x<td>y", "x" + " | x" * 99 + " | y"),
     ],
 )
 def test_cells_that_span_rows_and_columns_are_told_in_each(markup: str, text: str) -> None:
@@ -124,6 +123,11 @@ def test_cells_that_span_rows_and_columns_are_told_in_each(markup: str, text: st
 def test_marks_stand_beside_their_numbers_and_columns_without_text_go(markup: str, text: str) -> None:
     found = "".join(block.text for block in html_blocks(f"<p>Text<table>{markup}</table>".encode()))
     assert found.removeprefix("Text\n").strip("\n") == text
+
+
+@pytest.mark.parametrize("cells", ["<td>$<td>5" * 10_000, "<td>(" * 20_000, "<td>5<td>)" * 10_000, "<td>" * 20_000])
+def test_a_row_of_many_cells_takes_no_time(cells: str) -> None:
+    assert page(f"<p>Text<table><tr>{cells}<tr><td>1</table>").endswith("1")
 
 
 def test_forms_keep_what_was_filled_in() -> None:

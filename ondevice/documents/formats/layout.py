@@ -12,7 +12,7 @@ _MOST_SPAN = 100  # columns that one cell may stand in
 _MOST_COLUMNS = 100  # of a row
 _MOST_TOLD_AGAIN = 100  # characters of a cell; a longer one stands once
 _ANY = sys.maxsize
-_BEFORE, _BEHIND = re.compile(r"[$€£¥(\s]+"), re.compile(r"[)%\s]+")  # a number, in cells of their own
+_BEFORE, _BEHIND = re.compile(r"[$€£¥(\s]{1,4}"), re.compile(r"[)%\s]{1,4}")  # a number, in cells of their own
 _NUMBER, _NUMBER_END = re.compile(r"[(+−–—-]*\s*(?:[.\d]|\Z)"), re.compile(r"[\d)—–-]\Z")  # noqa: RUF001
 LETTERED = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}  # as HTML and ODF say it
 _ROMAN = {
@@ -67,8 +67,11 @@ def _join_marks(line: list[str], numbers: list[str]) -> None:
         elif at and _BEHIND.fullmatch(text) and _NUMBER_END.search(line[at - 1]):
             to, joined = at - 1, line[at - 1] + text
         if joined:
-            line[:] = [joined if one == numbers[to] else old for old, one in zip(line, numbers, strict=True)]
             line[at] = ""
+            for step in (1, -1):  # in all columns that the number spans
+                place = to
+                while 0 <= place < len(line) and numbers[place] == numbers[to]:
+                    line[place], place = joined, place + step
 
 
 def _columns_of_text(lines: list[list[str]], numbers: list[list[str]]) -> list[int]:
@@ -76,19 +79,28 @@ def _columns_of_text(lines: list[list[str]], numbers: list[list[str]]) -> list[i
 
     A long text of several columns stands in the first one; it goes over to the one that is left.
     """
-    left = list(range(max(map(len, lines), default=0)))
-    for at in left[::-1]:
-        place = left.index(at)
-        for other in (*left[max(place - 1, 0) : place], *left[place + 1 : place + 2]):
-            if len(left) > 2 and all(
-                at >= len(line) or not line[at] or (other < len(line) and same[at] == same[other])
-                for line, same in zip(lines, numbers, strict=True)
-            ):
-                left.remove(at)
-                for line in (line for line in lines if at < len(line) and line[at]):
-                    line[other] = line[at]
-                break
-    return left
+    width = max(map(len, lines), default=0)
+    if width > _MOST_COLUMNS:
+        return [*range(width)]
+    kept, num_left = list[int](), width
+    for at in reversed(range(width)):
+        beside = [at - 1][: min(at, 1)] + kept[-1:]
+        other = next((one for one in beside if num_left > 2 and _is_within(at, one, lines, numbers)), -1)
+        if other < 0:
+            kept.append(at)
+            continue
+        num_left -= 1
+        for line in (line for line in lines if at < len(line) and line[at]):
+            line[other] = line[at]
+    return kept[::-1]
+
+
+def _is_within(at: int, other: int, lines: list[list[str]], numbers: list[list[str]]) -> bool:
+    """True if a column has no text but that of cells which another column has, too."""
+    return all(
+        at >= len(line) or not line[at] or (other < len(line) and same[at] == same[other])
+        for line, same in zip(lines, numbers, strict=True)
+    )
 
 
 def spread(
