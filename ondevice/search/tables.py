@@ -267,7 +267,8 @@ def _with_names(lines: list[_Line], above: list[str]) -> Iterator[Row]:
     lines, head = lines[max(len(alone) - 1, 0) :], list[list[str]]()
     for *_, cells in lines[:3]:
         is_fuller = bool(head) and "" in head[-1][1:] and sum(map(bool, cells)) > sum(map(bool, head[-1]))
-        is_fuller |= bool(head) and len({*filter(None, head[-1])}) < sum(map(bool, head[-1]))  # names over several
+        if head and len({*filter(None, head[-1])}) < sum(map(bool, head[-1])):  # names over several columns
+            is_fuller |= any(_is_figure(cell) for *_, below in lines[len(head) + 1 :][:1] for cell in below)
         if any(map(_is_figure, cells)) or (head and cells[0] and (head[-1][0] or not is_fuller)):
             break
         head.append(cells)

@@ -183,6 +183,8 @@ def test_a_first_column_without_a_name_moves_no_other(corner: str) -> None:
 def test_names_over_several_columns_have_others_below() -> None:
     names = " | 2021 | 2021 | 2020 | 2020\nQuarter ended | High | Low | High | Low\n"
     text = f"{names}March 31 | 3.02 | 1.72 | 1.95 | 0.70\n"
+    words = " | Seat | Seat\nBob | Bern | by the lake\nAnn | Rome | downtown\n"
+    assert "Bob; Seat: Bern; Seat: by the lake." in told("Which seat has Bob at the lake?", words)
     assert "March 31; 2021 High: 3.02." in told("What was the high in the quarter ended March 31, 2021?", text)
 
 
