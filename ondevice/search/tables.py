@@ -266,16 +266,18 @@ def _with_names(lines: list[_Line], above: list[str]) -> Iterator[Row]:
     place = ", ".join([*above, *map("".join, alone)][-_MOST_ABOVE:])
     lines, head = lines[max(len(alone) - 1, 0) :], list[list[str]]()
     for *_, cells in lines[:3]:
-        is_fuller = bool(head) and "" in head[-1][1:] and sum(map(bool, cells)) > sum(map(bool, head[-1]))
-        if head and len({*filter(None, head[-1])}) < sum(map(bool, head[-1])):  # names over several columns
-            is_fuller |= any(_is_figure(cell) for *_, below in lines[len(head) + 1 :][:1] for cell in below)
+        upper = [*filter(None, head[-1])] if head else []
+        is_fuller = bool(head) and "" in head[-1][1:] and sum(map(bool, cells)) > len(upper)
+        if len({*upper}) < len(upper):  # names over several columns
+            after = lines[len(head) + 1 : len(head) + 2]
+            is_fuller |= any(_is_figure(cell) for *_, below in after for cell in below)
         if any(map(_is_figure, cells)) or (head and cells[0] and (head[-1][0] or not is_fuller)):
             break
         head.append(cells)
     if not head:
         return
     width = max(map(len, head))
-    below = [cells for *_, cells in lines[len(head) :]]
+    below = [cells for *_, cells in lines[len(head) : _MOST_LINES]]
     if 2 * sum(len(cells) == width + 1 and not _is_figure(cells[0]) for cells in below) > len(below):
         head, width = [["", *cells] for cells in head], width + 1  # the first column has no name
     head = [cells + [""] * (width - len(cells)) for cells in head]
