@@ -17,6 +17,7 @@ Stage = Literal[
     "tokenize", "measure", "speculate", "forward", "novelty", "distill", "offload", "other",
     "question", "search", "look", "revival", "write", "sources", "finish",
 ]  # fmt: skip
+Evasion = Literal["", "number", "time", "question"]  # what an answer lacks; the last: more than its question says
 MIN_TIMED_TOKENS = 16  # of an answer that has a speed: over fewer it says nothing
 MAX_NOTES = 200  # pages without text that a ledger, or the card of a document, lists one by one
 
@@ -344,7 +345,7 @@ class AnswerFinished:
     `share_read` of the pot's blocks were read by decode attention; 1 where it does not end early.
     `recalled` are the last tokens recalled for it from each source. `unfounded` are numbers and names of the question,
     and numbers, names and quotations of the answer, that stand nowhere in the document; of a stream, whose text is not
-    kept, none is known. `citations` are
+    kept, none is known. `evasion` is what the answer lacks that each one to its question has. `citations` are
     the passages that support its sentences or say otherwise, where there is one. `num_before` tokens of the
     text, on top of its `num_tokens`, had been written before, and this went on after them. `undo_bytes` is the most
     that the copies held from which the pot was restored.
@@ -363,6 +364,7 @@ class AnswerFinished:
     sources: Sources = Sources()
     history: History = History()
     unfounded: tuple[str, ...] = ()
+    evasion: Evasion = ""
     citations: tuple[Citation, ...] = ()
     num_before: int = 0
     undo_bytes: int = 0
@@ -416,6 +418,7 @@ class AnswerFinished:
             "num_aside": self.num_aside,
             "share_read": self.share_read,
             "unfounded": self.unfounded,
+            "evasion": self.evasion,
             "citations": [asdict(citation) for citation in self.citations],
             "num_sourced": self.sources.num_tokens,
             **asdict(self.history),

@@ -22,6 +22,11 @@ _REASONS = {
     "compared": "From a comparison of all sentences of both documents, without the model. ",
     "not_found": "Neither the words of the question nor the model find an answer in it. ",
 }
+EVASIONS: dict[str, str] = {
+    "number": "it names no number",
+    "time": "it does not say when",
+    "question": "it says only what the question says",
+}
 _FEW_PAGES = 6
 _ANSWERING: dict[Stage, str] = {
     "question": "to read the question",
@@ -201,6 +206,7 @@ def account_rows(answer: AnswerFinished, held: Holdings) -> list[tuple[str, str]
             ", ".join(f"“{' '.join(one.text.split())}”" for one in answer.citations if not one.agrees),
         ),
         ("Not found in the document", ", ".join(answer.unfounded)),
+        ("May not answer the question", EVASIONS.get(answer.evasion, "")),
         ("Time", _took(answer).capitalize() if answer.ttft_seconds else ""),
         *(_of_pot(ledger, held) if held.pot_bytes else ()),
         ("Small model's pot", size(held.speculator_bytes) if held.speculator_bytes else ""),

@@ -143,6 +143,11 @@ def test_what_the_document_says_otherwise_is_in_the_account() -> None:
     assert "tokens. The document says: “It was lit at dawn.” · Time: " in line
 
 
+def test_what_does_not_answer_is_in_the_account() -> None:
+    line = words.account(replace(ANSWER, evasion="time"), words.Holdings("page", 1))
+    assert "May not answer the question: it does not say when · " in line
+
+
 def test_pages_without_text_are_named_by_reason() -> None:
     notes = [PageNote(4, "scan", "page 4 is a drawing"), PageNote(2, "blank", "page 2 is blank")]
     notes += [PageNote(3, "scan", "page 3 is a drawing"), PageNote(9, "x", "a part of page 9 was left out")]

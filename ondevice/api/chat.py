@@ -22,6 +22,7 @@ from ondevice.library.library import Entry
 from ondevice.serving.job_events import Failed, JobEvent, QuestionFailed, Stopped
 from ondevice.serving.question_queue import Asked
 from ondevice.serving.workspace import Workspace
+from ondevice.words import EVASIONS
 
 # What may be left out of account: it is about accounts, or asks for no more than what is given anyway.
 _WITHOUT_EFFECT = {"model", "messages", "stream", "stream_options", "user", "n", "metadata", "store", "seed"}
@@ -164,8 +165,12 @@ def _reason(finished: AnswerFinished) -> str:
 
 def _evidence(finished: AnswerFinished) -> dict[str, Any]:
     passages = [{"page": one.page, "text": one.text, "share": round(one.share, 3)} for one in finished.sources.passages]
-    citations = [asdict(one) for one in finished.citations]
-    return {"passages": passages, "not_in_document": list(finished.unfounded), "citations": citations}
+    return {
+        "passages": passages,
+        "not_in_document": list(finished.unfounded),
+        "may_not_answer": EVASIONS.get(finished.evasion, ""),
+        "citations": [asdict(one) for one in finished.citations],
+    }
 
 
 def _event(value: dict[str, Any]) -> bytes:

@@ -320,6 +320,7 @@ def _answer(workspace: Workspace) -> dict[str, Any]:
     return {
         "answer": exchange.text,
         "not_in_document": exchange.unfounded,
+        "may_not_answer": exchange.evasion,
         "document_says": [one.text for one in exchange.citations if not one.agrees],
         "passages": [
             {"page": page, "text": source.text, "share_of_extra_attention": round(source.share, 3)}

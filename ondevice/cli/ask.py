@@ -237,7 +237,7 @@ def _converse(
     finished: list[AnswerFinished] = []
 
     def history() -> list[Turn]:
-        return [Turn.of(one.question, one.text, one.ledger.tokens_unread) for one in finished if remembers]
+        return [Turn.of(one.question, one.text, one.ledger.tokens_unread, one.evasion) for one in finished if remembers]
 
     for question in given:
         before = early.get(question)

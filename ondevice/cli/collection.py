@@ -154,7 +154,7 @@ def _together(
         if one.stop_reason == "cancelled":
             raise Interrupted("Stopped while answering.")
         if remembers:
-            history.append(Turn.of(question, one.text, 0))
+            history.append(Turn.of(question, one.text, 0, one.evasion))
         names = list(dict.fromkeys(map(tokens.file_of, one.pages_recalled)))
         searched = words.plural(len(tokens.firsts), "document")
         say(f"Searched: {searched}. Read for this question: {', '.join(names) or 'none'}.")

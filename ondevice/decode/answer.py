@@ -14,6 +14,7 @@ from ondevice.context import Context
 from ondevice.decode.calibration import calibrated
 from ondevice.decode.combine import combine
 from ondevice.decode.denial import NOT_THERE, Judgement, denial
+from ondevice.decode.evasion import evasion
 from ondevice.decode.host_recall import HostRecall
 from ondevice.decode.loop_guard import LoopGuard
 from ondevice.decode.prompt import Prompt
@@ -284,6 +285,7 @@ class Answer:
             sources=self._sources,
             history=self._prompt.history,
             unfounded=(*self._prompt.lacking, *(unfounded(text, told, texts) if texts else ())),
+            evasion=evasion(text, self._question) if self.stop_reason == "end" else "",
             citations=check(text, self._question, self._sources.passages, texts, self._prompt.rows),
             num_before=len(self._prompt.begun),
             undo_bytes=self._undo.peak_bytes,

@@ -21,12 +21,13 @@ class Turn:
     answer: str
 
     @classmethod
-    def of(cls, question: str, answer: str, num_unread: int) -> Turn:
+    def of(cls, question: str, answer: str, num_unread: int, evasion: str = "") -> Turn:
         """With an answer from all of the document, and with something found; else without.
 
         Where any other stands before the same question, a model says it again, whatever it has read since.
         """
-        is_remembered = not num_unread and not answer.startswith((NOT_THERE, NOT_YET, NO_SENTENCE))
+        is_found = not evasion and not answer.startswith((NOT_THERE, NOT_YET, NO_SENTENCE))
+        is_remembered = is_found and not num_unread
         return cls(question, answer if is_remembered else "")
 
 

@@ -62,6 +62,11 @@ class Exchange:
         return [one for one in named if isinstance(one, str)] if isinstance(named, list | tuple) else []
 
     @property
+    def evasion(self) -> str:
+        """Words for the part that the answer lacks and each one to its question has; "" if none."""
+        return words.EVASIONS.get(str(self.record.get("evasion")), "")
+
+    @property
     def remembers(self) -> bool:
         """True if questions before it were known to it."""
         return bool(self.record.get("num_remembered"))
@@ -87,7 +92,7 @@ class Exchange:
 
 def turns(exchanges: Sequence[Exchange]) -> list[Turn]:
     """The conversation so far, for a follow-up question: what is worth remembering of it."""
-    return [Turn.of(one.question, one.text, one.num_unread) for one in exchanges]
+    return [Turn.of(one.question, one.text, one.num_unread, one.evasion) for one in exchanges]
 
 
 def sources_panel(exchanges: Sequence[Exchange], heading: Callable[[int], str], kind: str = "") -> dict[str, Any]:

@@ -71,6 +71,8 @@ def _answer(workspace: Workspace, exchange: Exchange) -> str:
     if exchange.unfounded:
         missing = _MARKDOWN.sub(r"\\\1", ", ".join(map(one_line, exchange.unfounded)))
         lines.append(f"**Not in the document:** {missing}")
+    if exchange.evasion:
+        lines.append(f"**May not answer the question:** {exchange.evasion}")
     parts, start, codes = [], 0, [*_CODE.finditer(text)]
 
     def said(part: str) -> str:

@@ -61,7 +61,7 @@ def test_a_question_has_an_answer_with_what_it_rests_on(url: str, document: str)
     assert answered.usage is not None
     assert answered.usage.prompt_tokens == len("When was the lamp lit?")
     assert 0 < answered.usage.completion_tokens <= 7
-    assert {"passages", "not_in_document", "citations"} == set(answered.ondevice)  # type: ignore[attr-defined]
+    assert {"passages", "not_in_document", "may_not_answer", "citations"} == set(answered.ondevice)  # type: ignore[attr-defined]
 
 
 def test_a_stream_comes_to_the_same(url: str, document: str) -> None:

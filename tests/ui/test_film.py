@@ -83,7 +83,12 @@ def test_facts_are_those_of_the_screen(desk: Desk) -> None:
 
 def test_marks_of_an_answer_are_told(tmp_path: Path) -> None:
     desk = Desk(tmp_path, ENGINE)
-    record = {"ledger": {"tokens_unread": 9}, "unfounded": ["Peder\nMoe"], "stop_reason": "not_found"}
+    record = {
+        "ledger": {"tokens_unread": 9},
+        "unfounded": ["Peder\nMoe"],
+        "stop_reason": "not_found",
+        "evasion": "number",
+    }
     says = Citation(9, 0, "The lamp", agrees=False)
     desk.workspace.exchanges.append(Exchange("Who?", "Peder Moe", "", record, citations=(says,)))
     facts = film(desk.workspace, view_of(desk))
@@ -92,6 +97,7 @@ def test_marks_of_an_answer_are_told(tmp_path: Path) -> None:
         "Not found in the document",
         "The document says: “The lamp”",
         "Not in the document: Peder Moe",
+        "May not answer the question: it names no number",
     ]
     assert (facts["took"], facts["limit"], facts["moments"]) == ("", "", [])
 

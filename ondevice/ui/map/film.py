@@ -76,6 +76,7 @@ def _answer(workspace: Workspace, exchange: Exchange) -> dict[str, Any]:
     marks += [f"The document says: “{one_line(one.text)}”" for one in exchange.citations if not one.agrees]
     if exchange.unfounded:
         marks.append(f"Not in the document: {', '.join(map(one_line, exchange.unfounded))}")
+    marks += [f"May not answer the question: {exchange.evasion}"] if exchange.evasion else []
     return {
         "question": one_line(exchange.question),
         "text": exchange.text or words.NO_WORDS,
