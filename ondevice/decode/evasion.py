@@ -19,9 +19,10 @@ _ASKS_NUMBER = re.compile(
     r"\b(?:how (?:many|old|tall|heavy)|how much (?:money|time|does|do|did|is|was|were|would|will)"
     r"|what (?:percentage|percent|number)|wie ?viele?|wie (?:alt|hoch|schwer))\b"
 )
-_ASKS_TIME = re.compile(
-    r"(?:when (?:was|were|did|is|are|will)|(?:in |on |since )?(?:what|which) (?:year|date|day|month)"
-    r"|wann|(?:in |an |am |seit )?welche[mrsn]? (?:jahr|datum|tag|monat))\b"
+_ASKS_TIME = re.compile(  # of "when is" the answer may be on which terms
+    r"(?:when (?:was|were|did|will)|(?:in |on |since )?(?:what|which) (?:year|date|day|month)"
+    r"|wann (?:wurden?|war(?:en)?|hat|haben|wird|werden)"
+    r"|(?:in |an |am |seit )?welche[mrsn]? (?:jahr|datum|tag|monat))\b"
 )
 _NAMES_SOMETHING = re.compile(
     r"(?:(?:in|on|at|from|to|for|by|with|an|auf|aus|bei|mit|von|zu) )?"
@@ -33,6 +34,7 @@ _NUMBER = re.compile(
     r"|every|most|majority|several|few|many|unlimited|free|hundreds?|thousands?|(?:m|b|tr)illions?|one|two|three|four"
     r"|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty"
     r"|an? (?:hour|day|week|month|year|decade|century|penny|dollar|pound)|equal|same|more|less|fewer|enough"
+    r"|little|lot|some|part|whole|entire|nothing|everything"
     r"|kein\w*|nicht|nie|ein(?:e[nmrs]?|mal|s)?|zwei\w*|drei\w*|vier\w*|fünf\w*|sechs\w*|sieb\w+|acht\w*|neun\w*|zehn\w*"
     r"|elf|zwölf\w*|\w*(?:zig|ßig|hundert|tausend|million(?:en)?|milliarden?)|hälfte|drittel|alle|mehrere|einige|wenige"
     r"|halbe?[rsn]?)\b"

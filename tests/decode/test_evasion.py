@@ -63,6 +63,9 @@ def test_nothing_but_the_question_is_said(question: str, answer: str) -> None:
         ("Wie alt ist sie?", "Sie ist zwölf Jahre alt."),
         ("When was it lit?", "After the war."),
         ("When was it lit?", "On a Tuesday."),
+        ("How much is known of it?", "Little is known of it."),
+        ("When are pets allowed?", "With the consent of the landlord."),
+        ("Wann darf man kündigen?", "Mit Zustimmung des Vermieters."),
         ("When does the tenant pay?", "The first rent comes with the keys."),  # on which terms, not which day
         ("In what year was it lit?", "In 1886."),
         ("Wann wurde er gebaut?", "Während des Krieges."),
