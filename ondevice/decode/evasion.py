@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from ondevice.decode.unfounded import CANONICAL, MONTHS
 from ondevice.events import Evasion
 from ondevice.search.bm25 import own_terms
 
@@ -31,17 +32,17 @@ _NAMES_SOMETHING = re.compile(
 _IS_CHOICE = re.compile(r",|\b(?:or|between|than|both|same|of the|oder|zwischen|als|beiden?|von den)\b")
 _NUMBER = re.compile(
     r"\d|[一二三四五六七八九十]|\b(?:zero|no|none|not|never|once|twice|single|half|third|quarter|dozens?|couple|pair|both|all"
-    r"|every|most|majority|several|few|many|unlimited|free|hundreds?|thousands?|(?:m|b|tr)illions?|one|two|three|four"
-    r"|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty"
+    r"|every|most|majority|several|few|many|unlimited|free|hundreds?|thousands?|(?:m|b|tr)illions?|one|\w+teen"
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty"
     r"|an? (?:hour|day|week|month|year|decade|century|penny|dollar|pound)|equal|same|more|less|fewer|enough"
     r"|little|lot|some|part|whole|entire|nothing|everything"
     r"|kein\w*|nicht|nie|ein(?:e[nmrs]?|mal|s)?|zwei\w*|drei\w*|vier\w*|fünf\w*|sechs\w*|sieb\w+|acht\w*|neun\w*|zehn\w*"
-    r"|elf|zwölf\w*|\w*(?:zig|ßig|hundert|tausend|million(?:en)?|milliarden?)|hälfte|drittel|alle|mehrere|einige|wenige"
-    r"|halbe?[rsn]?)\b"
+    r"|zwölf\w*|\w*(?:zig|ßig|hundert|tausend|million(?:en)?|milliarden?)|hälfte|drittel|alle|mehrere|einige|wenige"
+    rf"|halbe?[rsn]?|{'|'.join(word for word, name in CANONICAL.items() if name.isdigit())})\b"
 )
 _TIME = re.compile(
-    r"\d|\b(?:(?:jan|febr)uar\w?|märz|mar(?:ch)?|apr(?:il)?|may|mai|june?|jul[iy]|jun[iy]|aug(?:ust)?|(?:sept|okt|oct|nov"
-    r"|de[cz])\w*|\w*days?|\w*tags?|mittwochs?|spring|summer|sommer|autumn|fall|herbst|winter|christmas|easter|noon"
+    rf"\d|\b(?:{'|'.join(MONTHS)}"
+    r"|\w*days?|\w*tags?|mittwochs?|spring|summer|sommer|autumn|fall|herbst|winter|christmas|easter|noon"
     r"|midnight|dawn|dusk|sun(?:rise|set)|night|evening|morning|afternoon|today|yesterday|tomorrow|ago|after\w*|before"
     r"|during|while|when\w*|once|as soon as|until|till|since|time|upon|following|later?|earl(?:y|ier)|now|never"
     r"|no|not|annual\w*|\w+ly|end|start|beginning|at|if|prior|years?|weeks?|months?|hours?|minutes?|centur\w+|decades?|age|era"
@@ -61,10 +62,10 @@ def evasion(answer: str, question: str) -> Evasion:
     A number may be told in words, and so may a time ("after the war").
     """
     asked, said = question.casefold().strip(), answer.casefold()
-    known = {*re.findall(r"\w+", asked)}
-    new = " ".join(word for word in re.findall(r"\w+|[^\w\s]", said) if word not in known)
     if not said.strip() or len(asked) > _MOST_CHARS:
         return ""
+    known = {*re.findall(r"\w+", asked)}
+    new = " ".join(word for word in re.findall(r"\w+|[^\w\s]", said) if word not in known)
     if _ASKS_NUMBER.search(asked) and not _NUMBER.search(new):
         return "number"
     if _ASKS_TIME.match(asked) and not _TIME.search(new):

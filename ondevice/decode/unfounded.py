@@ -40,7 +40,7 @@ _GERMAN = {
     "mit", "im", "zum", "wird", "sind", "wie", "wer", "wann", "welche", "darf", "muss", "beträgt",
 }  # fmt: skip
 _TITLES = {"mrs", "miss", "herr", "herrn", "frau", "professor"}  # before a name; no names
-_MONTHS = (
+MONTHS = (
     "january|jan|januar", "february|feb|februar", "march|mar|märz", "april|apr", "may|mai", "june|jun|juni",
     "july|jul|juli", "august|aug", "september|sep|sept", "october|oct|oktober|okt", "november|nov",
     "december|dec|dezember|dez",
@@ -48,7 +48,7 @@ _MONTHS = (
 # Words for the same; the first is the one that they are compared by.
 _SAME = (
     "2|two|zwei", "3|three|drei", "4|four|vier", "5|five|fünf", "6|six|sechs", "7|seven|sieben", "8|eight|acht",
-    "9|nine|neun", "10|ten|zehn", "11|eleven|elf", "12|twelve|zwölf", *_MONTHS,
+    "9|nine|neun", "10|ten|zehn", "11|eleven|elf", "12|twelve|zwölf", *MONTHS,
     "thousand|tausend|tsd", "million|millions|millionen|mio", "billion|billions|milliarde|milliarden|mrd|bn",
     "minute|minutes|min|minuten", "hour|hours|hrs|stunde|stunden", "day|days|tag|tage|tagen",
     "week|weeks|woche|wochen", "month|months|monat|monate|monaten", "year|years|jahr|jahre|jahren",
@@ -66,7 +66,7 @@ _SPELLINGS = {words.partition("|")[0]: rf"(?<!\w)(?:{words})(?!\w)" for words in
 _SPELLINGS |= {words.partition("|")[0]: rf"(?<!\w)(?:{words[:-2]})(?!\w)|[{words[-1]}]" for words in _SAME[-3:]}
 _SPELLINGS |= {  # in a date in figures, too
     words.partition("|")[0]: rf"(?<!\w)(?:{words}|\d+[./-]0?{number}[./-]\d+|0?{number}/\d\d?/\d+)(?!\w)"
-    for number, words in enumerate(_MONTHS, 1)
+    for number, words in enumerate(MONTHS, 1)
 }
 
 

@@ -9,44 +9,31 @@ from ondevice.decode.prompt import Turn
 
 
 @pytest.mark.parametrize(
-    ("question", "answer"),
+    ("lacks", "question", "answer"),
     [
-        ("How tall is the lighthouse of Skarv?", "The lighthouse of Skarv is named after a bird."),
-        ("How much would a second lamp cost?", "The document states that a second lamp would be pretty expensive."),
-        ("How many prisms has lens 2?", "Lens 2 has prisms."),  # the number of the question is no answer
-        ("And how many rooms are there?", "The rooms are on the upper floor."),
-        ("What percentage of the keepers left?", "The keepers left for the mainland."),
-        ("Wie viele Tage Urlaub gibt es?", "Der Urlaub richtet sich nach dem Gesetz."),
+        ("number", "How tall is the lighthouse of Skarv?", "The lighthouse of Skarv is named after a bird."),
+        (
+            "number",
+            "How much would a second lamp cost?",
+            "The document states that a second lamp would be pretty expensive.",
+        ),
+        ("number", "How many prisms has lens 2?", "Lens 2 has prisms."),  # the number of the question is no answer
+        ("number", "And how many rooms are there?", "The rooms are on the upper floor."),
+        ("number", "What percentage of the keepers left?", "The keepers left for the mainland."),
+        ("number", "Wie viele Tage Urlaub gibt es?", "Der Urlaub richtet sich nach dem Gesetz."),
+        ("time", "When was the log recorded?", "The log was recorded in English by two keepers."),
+        ("time", "In which year did Nathan move to Bergen?", "Nathan moved to Bergen with his brother."),
+        ("time", "Wann wurde der Turm gebaut?", "Der Turm wurde aus Stein gebaut."),
+        ("question", "Which kind of lens does the tower use?", "The tower uses a kind of lens."),
+        ("question", "What subject did Ron study in Victoria?", "Ron studied in Victoria."),
+        ("question", "What is Nathan's last name?", "Nathan"),
+        ("question", "From which company's offices did the letters come?", "The letters came from offices."),
+        ("question", "Wer war der Wärter von Skarv?", "Der Wärter von Skarv war der Wärter."),
+        ("time", "When was the log recorded?", "The log was recorded by a novelist."),  # no November
     ],
 )
-def test_a_number_is_asked_for_and_none_is_told(question: str, answer: str) -> None:
-    assert evasion(answer, question) == "number"
-
-
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        ("When was the log recorded?", "The log was recorded in English by two keepers."),
-        ("In which year did Nathan move to Bergen?", "Nathan moved to Bergen with his brother."),
-        ("Wann wurde der Turm gebaut?", "Der Turm wurde aus Stein gebaut."),
-    ],
-)
-def test_a_time_is_asked_for_and_none_is_told(question: str, answer: str) -> None:
-    assert evasion(answer, question) == "time"
-
-
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        ("Which kind of lens does the tower use?", "The tower uses a kind of lens."),
-        ("What subject did Ron study in Victoria?", "Ron studied in Victoria."),
-        ("What is Nathan's last name?", "Nathan"),
-        ("From which company's offices did the letters come?", "The letters came from offices."),
-        ("Wer war der Wärter von Skarv?", "Der Wärter von Skarv war der Wärter."),
-    ],
-)
-def test_nothing_but_the_question_is_said(question: str, answer: str) -> None:
-    assert evasion(answer, question) == "question"
+def test_what_each_answer_has_is_lacking(lacks: str, question: str, answer: str) -> None:
+    assert evasion(answer, question) == lacks
 
 
 @pytest.mark.parametrize(
