@@ -67,6 +67,19 @@ class Exchange:
         return words.EVASIONS.get(str(self.record.get("evasion")), "")
 
     @property
+    def cited(self) -> list[Citation]:
+        """Citations of passages that are among its sources."""
+        return [one for one in self.citations if 0 <= one.passage < len(self.sources)]
+
+    @property
+    def marks(self) -> list[tuple[str, str, int | None]]:
+        """Marks above an answer: the name of each, its text in one line, and the passage that it is from."""
+        said = [("The document says", f"“{one_line(one.text)}”", one.passage) for one in self.cited if not one.agrees]
+        lacks = ", ".join(map(one_line, self.unfounded))
+        marks = [*said, ("Not in the document", lacks, None), ("May not answer the question", self.evasion, None)]
+        return [mark for mark in marks if mark[1]]
+
+    @property
     def remembers(self) -> bool:
         """True if questions before it were known to it."""
         return bool(self.record.get("num_remembered"))

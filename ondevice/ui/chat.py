@@ -11,7 +11,7 @@ from typing import Any
 
 from ondevice import words
 from ondevice.serving.conversations import Conversation
-from ondevice.serving.exchanges import SHOWN, Exchange, one_line
+from ondevice.serving.exchanges import SHOWN, Exchange
 from ondevice.serving.workspace import Workspace
 from ondevice.ui.composer import waits_for
 
@@ -63,23 +63,16 @@ def _answer(workspace: Workspace, exchange: Exchange) -> str:
     lines, text = [], exchange.text or words.NO_WORDS
     if _what_follows(workspace, exchange):
         lines.append("**First answer**")
-    cited = [one for one in exchange.citations if 0 <= one.passage < len(exchange.sources)]
-    for one in cited:
-        if not one.agrees:
-            quotation = _MARKDOWN.sub(r"\\\1", one_line(one.text))
-            lines.append(f"[The document says:]({_place(exchange, one.passage)}) “{quotation}”")
-    if exchange.unfounded:
-        missing = _MARKDOWN.sub(r"\\\1", ", ".join(map(one_line, exchange.unfounded)))
-        lines.append(f"**Not in the document:** {missing}")
-    if exchange.evasion:
-        lines.append(f"**May not answer the question:** {exchange.evasion}")
+    for name, told, passage in exchange.marks:
+        name = f"**{name}:**" if passage is None else f"[{name}:]({_place(exchange, passage)})"
+        lines.append(f"{name} " + _MARKDOWN.sub(r"\\\1", told))
     parts, start, codes = [], 0, [*_CODE.finditer(text)]
 
     def said(part: str) -> str:
         is_quoted = exchange.record.get("stop_reason") in ("quoted", "compared")  # word for word
         return _MARKDOWN.sub(r"\\\1", part) if is_quoted else _marked(part, exchange.unfounded)
 
-    for one in cited:
+    for one in exchange.cited:
         if one.agrees:
             code = next((code for code in codes if code.start() < one.stop <= code.end()), None)
             stop = code.end() if code else one.stop  # a link in code is none, and a fence stands on a line alone

@@ -10,7 +10,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from ondevice.events import Citation
+from ondevice.events import Citation, Source
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.token_map import Look
 from ondevice.serving.token_view import TokenView
@@ -89,8 +89,8 @@ def test_marks_of_an_answer_are_told(tmp_path: Path) -> None:
         "stop_reason": "not_found",
         "evasion": "number",
     }
-    says = Citation(9, 0, "The lamp", agrees=False)
-    desk.workspace.exchanges.append(Exchange("Who?", "Peder Moe", "", record, citations=(says,)))
+    says, source = Citation(9, 0, "The lamp", agrees=False), Source("The lamp", 1, 0, 2, 0, 8, 1.0, 1.0)
+    desk.workspace.exchanges.append(Exchange("Who?", "Peder Moe", "", record, (source,), citations=(says,)))
     facts = film(desk.workspace, view_of(desk))
     assert facts["answer"]["marks"] == [
         "First answer: not all was read yet",

@@ -73,10 +73,7 @@ def _answer(workspace: Workspace, exchange: Exchange) -> dict[str, Any]:
     """The answer with what marks it: the same that the chat says above and under it."""
     marks = ["First answer: not all was read yet"] if exchange.num_unread and not exchange.is_found else []
     marks += ["Not found in the document"] if exchange.record.get("stop_reason") == "not_found" else []
-    marks += [f"The document says: “{one_line(one.text)}”" for one in exchange.citations if not one.agrees]
-    if exchange.unfounded:
-        marks.append(f"Not in the document: {', '.join(map(one_line, exchange.unfounded))}")
-    marks += [f"May not answer the question: {exchange.evasion}"] if exchange.evasion else []
+    marks += [f"{name}: {text}" for name, text, _ in exchange.marks]
     return {
         "question": one_line(exchange.question),
         "text": exchange.text or words.NO_WORDS,
