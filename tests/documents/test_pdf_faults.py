@@ -342,6 +342,39 @@ def drawn(rows: dict[float, dict[float, str]]) -> bytes:
 HEAD = {60: "Sea", 130: "Port", 230: "May", 300: "June"}
 
 
+def test_names_that_are_drawn_after_a_table_stand_over_their_columns(tmp_path) -> None:
+    months = {180: "May", 240: "June", 300: "July", 360: "May", 420: "June", 480: "July"}
+    rows = {
+        700: {60: "Port", 120: "Ships", **months, 540: "All"},
+        680: {60: "Visby", 120: "9", 186: "1", 246: "2", 306: "3", 366: "4", 426: "5", 486: "6", 546: "21"},
+        660: {60: "Slite", 120: "8", 186: "7", 246: "8", 306: "9", 366: "0", 426: "1", 486: "2", 546: "27"},
+        740: {60: "What they landed."},
+        728: {240: "2024", 420: "2025"},
+        714: {241: "Salt", 416: "Fresh"},
+        640: {60: "In tonnes."},
+    }
+    assert text_of(tmp_path, drawn(rows)) == (
+        "What they landed.\n |  | 2024 | 2024 | 2024 | 2025 | 2025 | 2025 |\n |  | Salt | Salt | Salt | Fresh | Fresh | Fresh |\n"
+        "Port | Ships | May | June | July | May | June | July | All\nVisby | 9 | 1 | 2 | 3 | 4 | 5 | 6 | 21\n"
+        "Slite | 8 | 7 | 8 | 9 | 0 | 1 | 2 | 27\nIn tonnes.\n"
+    )
+
+
+def test_rows_that_are_drawn_after_the_notes_are_in_their_table(tmp_path) -> None:
+    rows = {
+        680: {60: "North", 130: "Visby", 230: "12", 300: "13"},
+        640: {60: "East", 130: "Klinte", 230: "3", 300: "4"},
+        560: {60: "What stands below is no row of the table."},
+        660: {60: "South", 130: "Slite", 230: "7", 300: "9"},
+        620: {60: "West", 130: "Lund", 230: "5", 300: "6"},
+        700: HEAD,
+    }
+    assert text_of(tmp_path, drawn(rows)) == (
+        "Sea | Port | May | June\nNorth | Visby | 12 | 13\nSouth | Slite | 7 | 9\nEast | Klinte | 3 | 4\n"
+        "West | Lund | 5 | 6\nWhat stands below is no row of the table.\n"
+    )
+
+
 def test_a_label_in_the_middle_of_its_rows_is_told_in_each(tmp_path) -> None:
     rows = {
         700: HEAD,

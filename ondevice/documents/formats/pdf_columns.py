@@ -9,6 +9,7 @@ from ondevice.documents.formats.pdf_lines import Cell, Line
 
 APART = 0.5  # of the size: words further apart than this may be cells of two columns
 _MOST_PROSE, _MOST_LOWER = 4, 0.6  # columns of text; of the cells of a table: those that begin with a small letter
+_MOST_COLUMNS, _MOST_WAYS = 60, 20  # of tables whose names may be over several, and ways of that from each on
 
 Columns = list[tuple[float, float]]
 
@@ -78,6 +79,40 @@ def column_at(columns: Columns, left: float, right: float) -> int:
     """The column that a cell overlaps most, or is nearest to."""
     overlaps = [min(right, end) - max(left, begin) for begin, end in columns]
     return overlaps.index(max(overlaps))
+
+
+def over(line: Line, columns: Columns) -> Iterator[Cell]:
+    """Its names once for each of the columns in whose middle they stand, if these leave none out between them.
+
+    Of several ways that one is taken whose widest name is over the fewest columns, and all are over the most.
+    """
+    are_few = 1 < len(line.cells) <= len(columns) <= _MOST_COLUMNS
+    best = min(_ways(line.cells, columns), key=_width, default=[]) if are_few else []
+    for at, (text, left, right) in enumerate(line.cells):
+        near = column_at(columns, left, right)
+        for column in columns[best[at]] if best else columns[near : near + 1]:
+            yield text, *column
+
+
+def _ways(names: list[Cell], columns: Columns) -> list[list[slice]]:
+    """Ways to put names into the middles of columns, each next to the one before.
+
+    But for the first column of a table they are over two or more: what is over one each may leave some out.
+    """
+    slack = (columns[-1][1] - columns[0][0]) / len(columns) / 4  # one column more or less would move a middle by half
+    after: dict[int, list[list[slice]]] = {start: [[]] for start in range(len(columns) + 1)}
+    for _, left, right in reversed(names):
+        ways: dict[int, list[list[slice]]] = {}
+        for start, (begin, _) in enumerate(columns):
+            stops = range(start + 2 - (start == 0), len(columns) + 1)
+            fits = (stop for stop in stops if abs(begin + columns[stop - 1][1] - left - right) / 2 < slack)
+            ways[start] = [[slice(start, stop), *way] for stop in fits for way in after.get(stop, [])][:_MOST_WAYS]
+        after = ways
+    return [way for several in after.values() for way in several]
+
+
+def _width(way: list[slice]) -> tuple[int, int]:
+    return max(one.stop - one.start for one in way), way[0].start - way[-1].stop
 
 
 def is_prose(lines: list[Line], columns: Columns) -> bool:

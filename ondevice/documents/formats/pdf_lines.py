@@ -35,7 +35,8 @@ Cell = tuple[str, float, float]
 class Line:
     """Runs that stand on one line. `cells` are its texts between wide gaps: (text, left, right), from the left.
 
-    `words` are those between all gaps. One with `is_row` has a cell of several lines.
+    `words` are those between all gaps. One with `is_row` has a cell of several lines, one with `is_over` the names of
+    a table below it.
     """
 
     turn: int
@@ -48,6 +49,7 @@ class Line:
     words: list[Cell] = field(default_factory=list)
     is_from_right: bool = False
     is_row: bool = False
+    is_over: bool = False
 
     @property
     def text(self) -> str:
@@ -62,6 +64,16 @@ class Line:
             self.base, self.size = run.base, run.size
         self.left, self.right = min(self.left, run.left), max(self.right, run.right)
         self.runs.append(run)
+
+
+def merged(row: list[Line]) -> Line:
+    """The lines of a row as one: the first of them, which takes the others."""
+    for line in row[1:]:
+        for run in line.runs:
+            row[0].take(run)
+    row[0].cells = sorted((cell for line in row for cell in line.cells), key=lambda cell: cell[1])
+    row[0].words = sorted((word for line in row for word in line.words), key=lambda word: word[1])
+    return row[0]
 
 
 @dataclass(slots=True)

@@ -19,9 +19,11 @@ from ondevice.documents.formats.pdf_columns import (
     is_prose,
     is_stretched,
     joined,
+    over,
     parts_of,
 )
-from ondevice.documents.formats.pdf_lines import Cell, Line
+from ondevice.documents.formats.pdf_lines import Cell, Line, merged
+from ondevice.documents.formats.pdf_order import in_place
 
 _LONGEST_STEP = 5.0  # of the size: rows further apart are not of one table
 _OTHER_TABLE = 1.9  # of the longest step between the rows so far
@@ -121,7 +123,7 @@ def by_rows(lines: list[Line]) -> list[Line]:
     if gutter := _gutter(lines):
         parts = groupby(lines, lambda line: (line.right <= gutter) - (line.left >= gutter))
         return [line for _, part in parts for line in by_rows([*part])]
-    return [_merged(row) for row in rows]
+    return [merged(row) for row in rows]
 
 
 def _gutter(lines: list[Line]) -> float:
@@ -135,17 +137,8 @@ def _gutter(lines: list[Line]) -> float:
     return 0.0
 
 
-def _merged(row: list[Line]) -> Line:
-    for line in row[1:]:
-        for run in line.runs:
-            row[0].take(run)
-    row[0].cells = sorted((cell for line in row for cell in line.cells), key=lambda cell: cell[1])
-    row[0].words = sorted((word for line in row for word in line.words), key=lambda word: word[1])
-    return row[0]
-
-
 def blocks_of(lines: list[Line]) -> Iterator[Block]:
-    lines, start = _as_rows(_labelled(lines)), 0
+    lines, start = _as_rows(_labelled(in_place(lines))), 0
     while start < len(lines):
         rows = _rows(lines, start) if len(lines[start].cells) > 1 or _is_apart(lines[start]) else []
         block = _in_columns(rows) or Block(lines[start : start + 1])
@@ -229,7 +222,7 @@ def _one_cell(stack: list[Cell]) -> Cell:
 
 def _on_one_line(row: list[Line], stacks: list[list[Cell]]) -> Line:
     """The lines of a row as one; a cell of several lines counts as one word, as its words stand above each other."""
-    bases, whole = [line.base for line in row], _merged(row)
+    bases, whole = [line.base for line in row], merged(row)
     tall = [_one_cell(stack) for stack in stacks if len(stack) > 1]
     words = [word for word in whole.words if not any(left <= word[1] and word[2] <= right for _, left, right in tall)]
     whole.base, whole.is_row = (max(bases) + min(bases)) / 2, True
@@ -274,7 +267,8 @@ def _rows(lines: list[Line], start: int) -> list[Line]:
     for line in lines[start + 1 : start + _MOST_ROWS]:
         above, step = rows[-1], rows[-1].base - line.base
         is_next = above.turn == line.turn and 0 < step < _LONGEST_STEP * max(above.size, line.size)
-        if not is_next or (len(rows) > 3 and step > _OTHER_TABLE * longest):
+        is_other = (line.is_over and not above.is_over) or (len(rows) > 3 and step > _OTHER_TABLE * longest)
+        if not is_next or is_other:
             break
         free = [(max(a, c), min(b, d)) for a, b in gaps for c, d in _gaps(line)]
         gaps = [(left, right) for left, right in free if right - left > _GAP * line.size][:_MOST_COLUMNS]
@@ -294,7 +288,7 @@ def _gaps(line: Line) -> list[tuple[float, float]]:
 
 def _in_columns(rows: list[Line]) -> Block | None:
     """The rows as a block in columns; None if they are no more than lines with wide gaps."""
-    full = [line for line in rows if len(line.cells) > 1]
+    full = [line for line in rows if len(line.cells) > 1 and not line.is_over]
     if len(full) < 2 or is_stretched(full):
         return None
     columns = columns_of(full)
@@ -304,6 +298,8 @@ def _in_columns(rows: list[Line]) -> Block | None:
             is_head = line is rows[0] or len(line.cells) < 2
             line.cells = [part for cell in line.cells for part in parts_of(line, cell, columns, is_head=is_head)]
         columns = joined(columns, full)
+        for line in (line for line in rows if line.is_over):
+            line.cells = [*over(line, columns)]
     if len(rows[0].cells) < 2:
         return None
     while len(rows[-1].cells) < 2 and (
