@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 
 from ondevice.search.bm25 import terms
 
@@ -67,7 +67,7 @@ class Row:
         held = _years(*own)
         if years - held and years & held:  # one of them is a column's in other words
             return columns
-        wanted = [at for at in columns if set() < _own_words(names[at]) <= asked and at not in known]
+        wanted = [at for at in columns if _is_said(names[at], asked) and at not in known]
         for year in held:  # also one in other words, and those between, as in "from 2019 to 2023"
             if years and min(years) <= year <= max(years) and not any(year in own[at] for at in wanted):
                 wanted += [at for at in columns if year in own[at] and at not in known]
@@ -84,6 +84,12 @@ class Row:
         """Names and cells of those columns, after its place."""
         cells = (f"{self.names[at]}: {self.cells[at]}".removeprefix(": ") for at in self.columns(asked))
         return f"{self.place}: ".removeprefix(": ") + "; ".join(cells) + "."
+
+
+def _is_said(name: str, asked: set[str]) -> bool:
+    """True if a question has all words of a name but usual ones; letters alone, as in "y.o.y", are none of these."""
+    letters = {word for word in words_of(name) if len(word) == 1 and word != "s"}
+    return set() < _own_words(name) <= asked and letters <= asked
 
 
 def _years(*texts: set[str]) -> set[str]:
@@ -291,7 +297,8 @@ def _with_names(lines: list[_Line], above: list[str]) -> Iterator[Row]:
 
 def _spread(upper: list[str], lower: list[str]) -> None:
     """Tell a name in all columns that it stands in the middle of, none of whose own names are the same."""
-    over: dict[int, list[int]] = {at: [] for at, name in enumerate(upper) if name and lower[at]}
+    is_spread = any(name and name == after for name, after in pairwise(upper))
+    over: dict[int, list[int]] = {at: [] for at, name in enumerate(upper) if name and lower[at] and not is_spread}
     for column, name in enumerate(lower[1:], 1):
         if name and over:
             nearest = min(over, key=lambda at: abs(at - column))

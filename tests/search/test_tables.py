@@ -57,6 +57,18 @@ def test_the_column_with_most_of_the_words_is_told(asked: str, columns: str) -> 
     assert told(f"What is the {asked} of the sensor test?", costs).strip().endswith(columns)
 
 
+def test_letters_in_the_name_of_a_column_are_asked_for_too() -> None:
+    mail = " | Sea | Sea | Air | Rail\n | Mail | Mail y.o.y | Mail | Mail\nMay | 7 | 1.5 | 3 | 10\nJune | 8 | 2.5 | 4 | 12\n"
+    assert told("How much sea mail in May?", mail).strip().endswith("May; Sea Mail: 7.")
+    assert told("How much air mail y.o.y in May?", mail).strip().endswith("May; Air Mail: 3.")
+    assert told("How was sea mail y.o.y in June?", mail).strip().endswith("; Sea Mail y.o.y: 2.5.")
+
+
+def test_a_column_beside_one_whose_name_is_over_several_has_its_own() -> None:
+    catch = " | Sea | Sea |\nPort | May | June | Sum\nVisby | 1 | 2 | 3\nSlite | 4 | 5 | 9\n"
+    assert told("What is the sum of Visby?", catch).strip().endswith("Port: Visby; Sum: 3.")
+
+
 def test_two_rows_are_compared() -> None:
     assert told("Which picked more plums in 2024, North or Mill?").count("2024 Plums") == 2
 
