@@ -354,7 +354,8 @@ def test_names_that_are_drawn_after_a_table_stand_over_their_columns(tmp_path) -
         640: {60: "In tonnes."},
     }
     assert text_of(tmp_path, drawn(rows)) == (
-        "What they landed.\n |  | 2024 | 2024 | 2024 | 2025 | 2025 | 2025 |\n |  | Salt | Salt | Salt | Fresh | Fresh | Fresh |\n"
+        "What they landed.\n |  | 2024 | 2024 | 2024 | 2025 | 2025 | 2025 |\n"
+        " |  | Salt | Salt | Salt | Fresh | Fresh | Fresh |\n"
         "Port | Ships | May | June | July | May | June | July | All\nVisby | 9 | 1 | 2 | 3 | 4 | 5 | 6 | 21\n"
         "Slite | 8 | 7 | 8 | 9 | 0 | 1 | 2 | 27\nIn tonnes.\n"
     )
