@@ -295,7 +295,7 @@ def _in_columns(rows: list[Line]) -> Block | None:
     is_text = is_prose(rows, columns) and not any(line.is_row for line in rows)
     if not is_text:
         for line in rows:
-            is_head = line is rows[0] or len(line.cells) < 2
+            is_head = line is rows[0] or line.is_over or len(line.cells) < 2
             line.cells = [part for cell in line.cells for part in parts_of(line, cell, columns, is_head=is_head)]
         columns = joined(columns, full)
         for line in (line for line in rows if line.is_over):
