@@ -26,6 +26,8 @@ _DELIMITERS = ";\t|,"  # the last may stand in a number
 _MOST_HEAD = 20_000  # characters in which the mark between cells is looked for
 _FIGURE = re.compile(r"[^\w]*\d[\d.,:/%\s^{}*-]*[^\w]*")
 _YEAR = re.compile(r"(?:19|20)\d\d")
+_PERIOD = re.compile(rf"{_YEAR.pattern}(?:\s?[-\u2013/]\s?(?:\d\d){{1,2}})?")
+_HEADING = re.compile(r"#{1,6} [^|]")
 _RULE = re.compile(r"[\s|:+=-]*")
 _ENDING = re.compile(r"(?<=[^\W\d]{4})(?:ings?|ed|es|(?<!s)s|e)$")
 _USUAL = re.compile(
@@ -200,7 +202,7 @@ def _rows(pages: Iterable[tuple[int, str]], is_csv: bool) -> Iterator[Row]:
         mark = _delimiter(text) if is_csv else "|"
         for match in re.finditer(r"[^\n]+(?:\n|\Z)|\n", text):
             line = match[0].strip()
-            cells = _cells(match[0].rstrip("\n"), mark)
+            cells = [] if _HEADING.match(line) else _cells(match[0].rstrip("\n"), mark)
             if len(cells) > 1:
                 if num_before := _num_of_another(lines, cells):
                     yield from _with_names(lines[:num_before], above)
@@ -258,7 +260,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _is_figure(cell: str) -> bool:
-    return _is_number(cell) and not _YEAR.fullmatch(cell.strip(" *†()"))
+    return _is_number(cell) and not _PERIOD.fullmatch(cell.strip(" *†()"))
 
 
 def _is_alone(cells: list[str]) -> bool:
@@ -268,6 +270,8 @@ def _is_alone(cells: list[str]) -> bool:
 
 def _with_names(lines: list[_Line], above: list[str]) -> Iterator[Row]:
     """The rows below the names of their columns, with the lines above these; none where a table has no such names."""
+    num_aside = _num_aside([cells for *_, cells in lines])
+    above, lines = [*above, *(" ".join(filter(None, cells)) for *_, cells in lines[:num_aside])], lines[num_aside:]
     alone = [*takewhile(_is_alone, (cells for *_, cells in lines))]
     place = ", ".join([*above, *map("".join, alone)][-_MOST_ABOVE:])
     lines, head = lines[max(len(alone) - 1, 0) :], list[list[str]]()
@@ -293,6 +297,21 @@ def _with_names(lines: list[_Line], above: list[str]) -> Iterator[Row]:
     for index, start, stop, cells in islice(lines, len(head), _MOST_LINES):
         if len(cells) <= width:
             yield Row(index, start, stop, (*cells, *[""] * (width - len(cells))), names, place)
+
+
+def _num_aside(lines: list[list[str]]) -> int:
+    """The number of first lines that are text in fewer columns than the table below them, as a number and a title."""
+    sizes = Counter(len(cells) for cells in lines if any(map(_is_figure, cells)))
+    usual = max(sizes, key=lambda size: sizes[size], default=0)
+    number = 0
+    for cells, after in pairwise(lines):
+        num_filled, num_after = sum(map(bool, cells)), sum(map(bool, after))
+        are_names = len(after) >= usual and not any(map(_is_figure, after))
+        is_sparse = are_names and bool(cells[0] and after[0]) and 2 * num_filled <= num_after
+        if any(map(_is_figure, cells)) or not (is_sparse or len(cells) < usual - (not are_names)):
+            break
+        number += 1
+    return number
 
 
 def _spread(upper: list[str], lower: list[str]) -> None:

@@ -70,6 +70,26 @@ def test_a_column_beside_one_whose_name_is_over_several_has_its_own() -> None:
     assert told("What is the sum of Visby?", catch).strip().endswith("Port: Visby; Sum: 3.")
 
 
+@pytest.mark.parametrize(
+    "above",
+    [
+        "## 3. | Ports by sea\n",
+        "Table 3. | What each port landed\nby kind, 2007\n",
+        "Table 3. | What each port landed |  |  |\n",
+        "Table 3. | Ports | by sea\n",
+    ],
+)
+def test_a_title_in_columns_names_none_of_the_table_below(above: str) -> None:
+    catch = f"{above}Port | Cod (%) | Eel (%) | Total\nVisby | 0 | 99.0 | 482\nSlite | 3.1 | 10.2 | 1,662\n"
+    assert told("What share of eel was there at Visby?", catch).strip().endswith("Port: Visby; Eel (%): 99.0.")
+
+
+@pytest.mark.parametrize("period", ["1991-2001", "2009-10", "2012/13", "1961\u20131971"])
+def test_periods_are_names_of_columns(period: str) -> None:
+    growth = f"Port | {period} | 2013-14\nVisby | 23.1 | 5.5\nSlite | 4.4 | 6.6\n"
+    assert f"Port: Visby; {period}: 23.1" in told("How much did Visby grow in each period, in port?", growth)
+
+
 def test_two_rows_are_compared() -> None:
     assert told("Which picked more plums in 2024, North or Mill?").count("2024 Plums") == 2
 

@@ -267,7 +267,8 @@ def _rows(lines: list[Line], start: int) -> list[Line]:
     for line in lines[start + 1 : start + _MOST_ROWS]:
         above, step = rows[-1], rows[-1].base - line.base
         is_next = above.turn == line.turn and 0 < step < _LONGEST_STEP * max(above.size, line.size)
-        is_other = (line.is_over and not above.is_over) or (len(rows) > 3 and step > _OTHER_TABLE * longest)
+        is_below = line.is_over and any(is_figure(text) for text, _, _ in above.cells)
+        is_other = (is_below and not above.is_over) or (len(rows) > 3 and step > _OTHER_TABLE * longest)
         if not is_next or is_other:
             break
         free = [(max(a, c), min(b, d)) for a, b in gaps for c, d in _gaps(line)]
