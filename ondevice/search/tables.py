@@ -271,7 +271,8 @@ def _is_alone(cells: list[str]) -> bool:
 def _with_names(lines: list[_Line], above: list[str]) -> Iterator[Row]:
     """The rows below the names of their columns, with the lines above these; none where a table has no such names."""
     num_aside = _num_aside([cells for *_, cells in lines])
-    above, lines = [*above, *(" ".join(filter(None, cells)) for *_, cells in lines[:num_aside])], lines[num_aside:]
+    titles = (" ".join(filter(None, cells)) for *_, cells in lines[:num_aside])
+    above, lines = [*above, *(title for title in titles if len(title) <= 2 * _LONGEST_LABEL)], lines[num_aside:]
     alone = [*takewhile(_is_alone, (cells for *_, cells in lines))]
     place = ", ".join([*above, *map("".join, alone)][-_MOST_ABOVE:])
     lines, head = lines[max(len(alone) - 1, 0) :], list[list[str]]()
@@ -307,8 +308,9 @@ def _num_aside(lines: list[list[str]]) -> int:
     for cells, after in pairwise(lines):
         num_filled, num_after = sum(map(bool, cells)), sum(map(bool, after))
         are_names = len(after) >= usual and not any(map(_is_figure, after))
-        is_sparse = are_names and bool(cells[0] and after[0]) and 2 * num_filled <= num_after
-        if any(map(_is_figure, cells)) or not (is_sparse or len(cells) < usual - (not are_names)):
+        is_short = len(cells) < usual - (not are_names) or (are_names and 2 * num_filled <= num_after)
+        # Names over several columns have others below that begin further right.
+        if any(map(_is_figure, cells)) or not (is_short and cells[0] and after[0]):
             break
         number += 1
     return number

@@ -84,6 +84,12 @@ def test_a_title_in_columns_names_none_of_the_table_below(above: str) -> None:
     assert told("What share of eel was there at Visby?", catch).strip().endswith("Port: Visby; Eel (%): 99.0.")
 
 
+def test_names_over_several_columns_whose_line_ends_early_are_told() -> None:
+    plants = "Plant |  | Spring |  |  | Autumn\n | Leaves | Buds | Roots | Leaves | Buds | Roots\n"
+    rows = "Rose | 11 | 12 | 13 | 14 | 15 | 16\nLily | 21 | 22 | 23 | 24 | 25 | 26\n"
+    assert told("How many autumn roots has the rose?", plants + rows).strip().endswith("Plant: Rose; Autumn Roots: 16.")
+
+
 @pytest.mark.parametrize("period", ["1991-2001", "2009-10", "2012/13", "1961\u20131971"])
 def test_periods_are_names_of_columns(period: str) -> None:
     growth = f"Port | {period} | 2013-14\nVisby | 23.1 | 5.5\nSlite | 4.4 | 6.6\n"
