@@ -202,7 +202,7 @@ def _rows(pages: Iterable[tuple[int, str]], is_csv: bool) -> Iterator[Row]:
         mark = _delimiter(text) if is_csv else "|"
         for match in re.finditer(r"[^\n]+(?:\n|\Z)|\n", text):
             line = match[0].strip()
-            cells = [] if _HEADING.match(line) else _cells(match[0].rstrip("\n"), mark)
+            cells = [] if mark == "|" and _HEADING.match(line) else _cells(match[0].rstrip("\n"), mark)
             if len(cells) > 1:
                 if num_before := _num_of_another(lines, cells):
                     yield from _with_names(lines[:num_before], above)

@@ -90,6 +90,11 @@ def test_names_over_several_columns_whose_line_ends_early_are_told() -> None:
     assert told("How many autumn roots has the rose?", plants + rows).strip().endswith("Plant: Rose; Autumn Roots: 16.")
 
 
+def test_a_number_sign_begins_the_names_of_a_file_of_rows() -> None:
+    rows = "# Port;Cod;Eel\nVisby;7;9\nSlite;8;6\n"
+    assert told("How much eel at Visby?", rows, is_csv=True).strip().endswith("# Port: Visby; Eel: 9.")
+
+
 @pytest.mark.parametrize("period", ["1991-2001", "2009-10", "2012/13", "1961\u20131971"])
 def test_periods_are_names_of_columns(period: str) -> None:
     growth = f"Port | {period} | 2013-14\nVisby | 23.1 | 5.5\nSlite | 4.4 | 6.6\n"
