@@ -9,7 +9,8 @@ from ondevice.documents.formats.pdf_lines import Cell, Line
 
 APART = 0.5  # of the size: words further apart than this may be cells of two columns
 _MOST_PROSE, _MOST_LOWER = 4, 0.6  # columns of text; of the cells of a table: those that begin with a small letter
-_MOST_COLUMNS, _MOST_WAYS = 60, 20  # of tables whose names may be over several, and ways of that from each on
+MOST_COLUMNS = 60  # of one table
+_MOST_WAYS = 20  # in which names may be over columns, from each of these on
 
 Columns = list[tuple[float, float]]
 
@@ -86,7 +87,7 @@ def over(line: Line, columns: Columns) -> Iterator[Cell]:
 
     Of several ways that one is taken whose widest name is over the fewest columns, and all are over the most.
     """
-    are_few = 1 < len(line.cells) <= len(columns) <= _MOST_COLUMNS
+    are_few = 1 < len(line.cells) <= len(columns) <= MOST_COLUMNS
     best = min(_ways(line.cells, columns), key=_width, default=[]) if are_few else []
     for at, (text, left, right) in enumerate(line.cells):
         near = column_at(columns, left, right)

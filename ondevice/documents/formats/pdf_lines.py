@@ -21,6 +21,7 @@ _NO_SPACE = 0.03  # of the size: a space character that takes no more room is no
 _CELL = 1.0  # of the size: a gap as wide may part two columns
 _WIDE = 2.0  # of the size: a gap as wide parts what stands on one line
 _BESIDE = 0.6  # of the size: what is drawn later belongs to a line if it is as near to it
+_LEVEL = 0.3  # of the size: lines as near are of one height
 _SMALL = 0.85  # of the size of the line: raised and lowered figures are smaller
 _LOOK_BACK = 8  # lines of one height that a run drawn later may belong to
 _MARK, _LONGEST_MARK = re.compile(r"[^\w\s]|\(?\w{1,3}[.)\u2236:]|\[[\w+]{1,8}\]|\d+(?:\.\d+)+\.?"), 10
@@ -64,6 +65,18 @@ class Line:
             self.base, self.size = run.base, run.size
         self.left, self.right = min(self.left, run.left), max(self.right, run.right)
         self.runs.append(run)
+
+
+def levels(lines: list[Line]) -> list[list[Line]]:
+    """The lines of each height, from the top of the page, as each turn has it."""
+    rows: list[list[Line]] = []
+    for line in sorted(lines, key=lambda line: (line.turn, -line.base)):
+        last = rows[-1][-1] if rows else None
+        if last and last.turn == line.turn and last.base - line.base < _LEVEL * line.size:
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    return rows
 
 
 def merged(row: list[Line]) -> Line:

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from itertools import accumulate, pairwise
 
 from ondevice.documents.formats.pdf_columns import is_figure
-from ondevice.documents.formats.pdf_lines import Line, merged
+from ondevice.documents.formats.pdf_lines import Line, levels, merged
 
 _BACK = 6.0  # of the size: lines drawn as far above the one before begin another piece of the page
-_LONGEST_STEP, _NEXT_LINE, _SAME_ROW = 5.0, 2.2, 0.3  # of the size: between rows of a table, names above it, cells
+LONGEST_STEP = 5.0  # of the size: rows further apart are not of one table
+_NEXT_LINE = 2.2  # of the size: names further above a table are not of it
 _BEYOND = 3.0  # of the size, at most: from the ends of the figures of a table to that of a name
 _MOST_TABLES = 20  # on a page
 _YEAR = re.compile(r"(?:19|20)\d\d")
@@ -28,10 +29,11 @@ def in_place(lines: list[Line]) -> list[Line]:
         within = {id(line) for line in _within(rows, lines)}
         moved = {one for one in within if pieces[one] != home}
         there = [line for line in lines if id(line) in within - moved]
-        away = [line for line in lines if id(line) in moved] if there else []
-        moved &= {id(line) for line in away}
+        if not there:
+            continue
+        away = [line for line in lines if id(line) in moved]
         places: dict[int, list[Line]] = {}
-        for row in _rows(sorted(away, key=lambda line: -line.base)):
+        for row in levels(away):
             line = merged(sorted(row, key=lambda line: line.left))
             line.is_over = line.base > rows[0].base
             below = next((id(one) for one in there if one.base < line.base), 0)
@@ -41,7 +43,7 @@ def in_place(lines: list[Line]) -> list[Line]:
             one
             for line in lines
             if id(line) not in moved
-            for one in (*places.get(id(line), ()), line, *(last if last and line is there[-1] else ()))
+            for one in (*places.get(id(line), ()), line, *(last if line is there[-1] else ()))
         ]
     return lines
 
@@ -61,7 +63,7 @@ def _tables(lines: list[Line]) -> list[list[Line]]:
 
 def _goes_on(above: Line, row: Line) -> bool:
     shared = min(above.right, row.right) - max(above.left, row.left)
-    is_near = above.turn == row.turn and 0 < above.base - row.base < _LONGEST_STEP * row.size
+    is_near = above.turn == row.turn and 0 < above.base - row.base < LONGEST_STEP * row.size
     return is_near and 2 * shared > max(above.right - above.left, row.right - row.left)
 
 
@@ -86,15 +88,3 @@ def _names(line: Line, widest: float) -> bool:
 def _num_figures(line: Line) -> int:
     """The number of cells with figures other than years, which may be names."""
     return sum(is_figure(text) and not _YEAR.fullmatch(text) for text, _, _ in line.cells)
-
-
-def _rows(lines: list[Line]) -> Iterator[list[Line]]:
-    """Lines of one height, from the top."""
-    row: list[Line] = []
-    for line in lines:
-        if row and row[-1].base - line.base > _SAME_ROW * line.size:
-            yield row
-            row = []
-        row.append(line)
-    if row:
-        yield row

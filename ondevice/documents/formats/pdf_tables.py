@@ -12,6 +12,7 @@ from ondevice.documents.formats.layout import Cell as Spanning
 from ondevice.documents.formats.layout import Held, spread, table_lines
 from ondevice.documents.formats.pdf_columns import (
     APART,
+    MOST_COLUMNS,
     Columns,
     column_at,
     columns_of,
@@ -22,16 +23,15 @@ from ondevice.documents.formats.pdf_columns import (
     over,
     parts_of,
 )
-from ondevice.documents.formats.pdf_lines import Cell, Line, merged
-from ondevice.documents.formats.pdf_order import in_place
+from ondevice.documents.formats.pdf_lines import Cell, Line, levels, merged
+from ondevice.documents.formats.pdf_order import LONGEST_STEP, in_place
 
-_LONGEST_STEP = 5.0  # of the size: rows further apart are not of one table
 _OTHER_TABLE = 1.9  # of the longest step between the rows so far
 _NEXT_LINE = 2.2  # of the size: a lone line further below belongs to no column of text
 _HALF = 1.1  # of the size: lines as near as this, in other columns, are cells of one row that are set in its middle
 _SAME_MIDDLE = 0.3  # of the size: cells whose middles are as near are set in the middle of one row
 _GAP = 0.3  # of the size, at least, between two columns
-_MOST_ROWS, _MOST_COLUMNS = 200, 60  # of one table
+_MOST_ROWS = 200  # of one table
 _NEXT_STEP = 1.6  # of the size: lines further apart are not of one cell
 _MOST_CELL_LINES = 6  # more are a column of text
 _BESIDE_ROW = 0.9  # of the size: what is further below all of a row is not of it
@@ -106,13 +106,7 @@ class Block:
 
 def by_rows(lines: list[Line]) -> list[Line]:
     """The lines, with the rows of a table put together whose cells were not drawn row by row."""
-    rows: list[list[Line]] = []
-    for line in sorted(lines, key=lambda line: (line.turn, -line.base)):
-        last = rows[-1][-1] if rows else None
-        if last and last.turn == line.turn and last.base - line.base < 0.3 * line.size:
-            rows[-1].append(line)
-        else:
-            rows.append([line])
+    rows = levels(lines)
     shared = [row for row in rows if len(row) > 1]
     cells = [text for row in shared for line in row for text, _, _ in line.cells]
     num_figures = sum(map(is_figure, cells))
@@ -266,13 +260,13 @@ def _rows(lines: list[Line], start: int) -> list[Line]:
     rows, gaps, longest = [lines[start]], _gaps(lines[start]), 0.0
     for line in lines[start + 1 : start + _MOST_ROWS]:
         above, step = rows[-1], rows[-1].base - line.base
-        is_next = above.turn == line.turn and 0 < step < _LONGEST_STEP * max(above.size, line.size)
+        is_next = above.turn == line.turn and 0 < step < LONGEST_STEP * max(above.size, line.size)
         is_below = line.is_over and any(is_figure(text) for text, _, _ in above.cells)
         is_other = (is_below and not above.is_over) or (len(rows) > 3 and step > _OTHER_TABLE * longest)
         if not is_next or is_other:
             break
         free = [(max(a, c), min(b, d)) for a, b in gaps for c, d in _gaps(line)]
-        gaps = [(left, right) for left, right in free if right - left > _GAP * line.size][:_MOST_COLUMNS]
+        gaps = [(left, right) for left, right in free if right - left > _GAP * line.size][:MOST_COLUMNS]
         if not gaps:
             break
         rows.append(line)
@@ -284,7 +278,7 @@ def _gaps(line: Line) -> list[tuple[float, float]]:
     """Free places between the cells of a line; a line of one cell is free on both sides."""
     if len(line.cells) == 1:
         return [(-math.inf, line.left), (line.right, math.inf)]
-    return [(before[2], after[1]) for before, after in pairwise(line.cells[:_MOST_COLUMNS])]
+    return [(before[2], after[1]) for before, after in pairwise(line.cells[:MOST_COLUMNS])]
 
 
 def _in_columns(rows: list[Line]) -> Block | None:
