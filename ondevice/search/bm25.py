@@ -71,8 +71,7 @@ _LANGUAGES = tuple(
     )
 )
 _PART = 4  # letters
-_MOST_NAMES = 12
-_SENTENCE = re.compile(r"(?<=[.!?…。！？])\s*|\n")  # noqa: RUF001
+_LEAST = 1.0  # the weight of a word that a sentence leads on by
 _NAME = re.compile(r"(?<![\w'’-])[^\W\d_][\w'’-]+")  # noqa: RUF001
 # Scripts without blanks between words: every two neighbours are a term.
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
@@ -141,6 +140,11 @@ class BM25:
         found = (term for term in dict.fromkeys(self._split(text)) if term in self._numbers)
         return {term: float(self._weights[self._numbers[term]]) for term in found}
 
+    def shared(self, question: str, text: str) -> float:
+        """The weights of the terms of a question that a text has, together."""
+        weights = self.weights(question)
+        return sum(weights[term] for term in {*self._split(text)} & weights.keys())
+
     def coverage(self, question: str) -> float | None:
         """The largest share of a question's words, rare ones counting most, that one passage has.
 
@@ -200,22 +204,12 @@ def _languages_of(question: str) -> list[_Language]:
     return sorted(filter(found.get, found), key=lambda one: -found[one])
 
 
-def names_beside(question: str, passage: str, index: BM25) -> str:
-    """Names in the sentences of a passage that share words with a question, which lacks them; the next query.
-
-    Args:
-        index: of all passages. Of the question's words only those count that are rarer than its others.
-    """
+def beside(question: str, sentence: str, index: BM25) -> tuple[str, str]:
+    """Words of a sentence that a question lacks and not most passages of `index` have, and the names among them."""
     asked = index.weights(question)
-    usual = sum(asked.values()) / max(len(asked), 1)
-    found: dict[str, float] = {}
-    for sentence in _SENTENCE.split(passage):
-        shared = sum(asked[term] for term in {*terms(sentence)} & asked.keys() if asked[term] > usual)
-        names = " ".join(word for word in _NAME.findall(sentence) if word[0].isupper()) if shared else ""
-        for term, weight in index.weights(names).items():
-            if term not in asked:
-                found[term] = max(found.get(term, 0.0), shared * weight)
-    return " ".join(sorted(found, key=lambda term: -found[term])[:_MOST_NAMES])
+    words = [term for term, weight in index.weights(sentence).items() if term not in asked and weight >= _LEAST]
+    names = {term for word in _NAME.findall(sentence) if word[0].isupper() for term in terms(word)}
+    return " ".join(words), " ".join(word for word in words if word in names)
 
 
 def blocks_sharing_words(

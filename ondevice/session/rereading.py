@@ -18,7 +18,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import TokensRecalled
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import PROMPT
-from ondevice.search.bm25 import BM25, names_beside, word_parts
+from ondevice.search.bm25 import BM25, beside, word_parts
 from ondevice.search.outline import heading_at, sections_called
 from ondevice.search.passages import Bounds, Passages, with_another
 from ondevice.search.places import (
@@ -31,6 +31,7 @@ from ondevice.search.places import (
     pages_named,
     sections_named,
 )
+from ondevice.search.sentences import sentences
 from ondevice.search.tables import Row, begins_with_row, rows_named
 from ondevice.session.plan import Plan
 from ondevice.session.standing import Piece, Standing, without
@@ -41,7 +42,8 @@ _BETWEEN = "\n\n"  # two passages that are no neighbours
 _TITLE_CHARS = 100  # of a heading before a passage
 _FOR_TABLES = 24  # best passages whose pages may have a table with the answer
 _SLACK = 8  # parts of the passages, beside which a pot that is kept has room for one more: the next may be longer
-_SECOND_LOOK = 0.2  # of the scores of its names, beside those of the question
+_LOOKED_AT = 3  # best passages, one of which has the sentence that leads on
+_NAMES = 2  # times more count its names than its other words
 _PARTS = 0.5  # of the scores of words, parts of which a passage has
 _NEIGHBOURS = 0.6  # as much more counts a passage before or after the best one
 
@@ -155,18 +157,32 @@ class Rereading:
         return [(start, min(start + share, end)) for _, start, end in members]
 
     def _by_words(self, question: str) -> Weights:
-        """Scores of the passages by the question's words, and a little by the names beside those in the best one.
+        """Scores of the passages by the question's words, and by those beside them in the sentence that has most.
 
         And by what stands before and after each: an answer is often next to the words that ask for it.
         """
-        asked, beside = asked_in(question)
-        scores = self._scores(asked) + self._scores(beside) / 2
+        asked, said = asked_in(question)
+        scores = self._scores(asked) + self._scores(said) / 2
         if not scores.any():
             return scores
-        names = names_beside(asked, self._passage(int(scores.argmax())), self.search)
-        scores = scores + _SECOND_LOOK * self._scores(names)
+        scores = scores + self._second_look(asked, scores)
         neighbours = np.convolve(scores, (1.0, 0.0, 1.0))[1:-1]
         return scores * (1 + _NEIGHBOURS * neighbours / scores.max())
+
+    def _second_look(self, asked: str, scores: Weights) -> Weights:
+        """Scores as high by the other words of the sentence that fits a question best: what it names, another place
+        may say more of."""
+        fit, closest = 0.0, ""
+        for at in np.argsort(-scores, kind="stable")[:_LOOKED_AT].tolist():
+            passage = self._passage(at)
+            for start, stop in sentences(passage):
+                sentence = passage[start:stop]
+                shared = self.search.shared(asked, sentence) + _PARTS * self._parts.shared(asked, sentence)
+                if shared * scores[at] > fit:
+                    fit, closest = float(shared * scores[at]), sentence
+        words, names = beside(asked, closest, self.search)
+        found = self.search.scores(words) + _NAMES * self.search.scores(names)
+        return found * (scores.max() / found.max()) if found.any() else found
 
     def _scores(self, text: str) -> Weights:
         return self.search.scores(text) + _PARTS * self._parts.scores(text)

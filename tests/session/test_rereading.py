@@ -348,17 +348,34 @@ def test_a_section_comes_before_what_is_found() -> None:
     assert recalled.tokens.tolist() == [[start, start + len(parts[5]) + 1]]
 
 
-def test_a_question_over_two_places_finds_the_second_by_the_name_in_the_first() -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "question"),
+    [
+        (
+            "The opera Marfisa was written by Lindqvist. ",
+            "Lindqvist came from a village called Saltdal. ",
+            "Where did the writer of the opera Marfisa live?",
+        ),
+        (
+            "The boiler takes its water from the upper cistern. ",
+            "Zinc lines each cistern, and nobody knows why. ",
+            "What keeps the thing tight that feeds the boiler while lamps are lit?",
+        ),
+    ],
+    ids=["a name", "another word"],
+)
+def test_a_question_over_two_places_finds_the_second_by_what_the_first_names(
+    first: str, second: str, question: str
+) -> None:
     filler = "".join(f"The lamps of pier {i} were lit at dusk. " for i in range(40))
-    first, second = "The opera Marfisa was written by Lindqvist. ", "Lindqvist came from a village called Saltdal. "
     text = filler + first + filler + second + filler
     session = session_of(generation=plain_generation(max_new_tokens=8, num_passage_tokens=640))
     list(session.open(document((text,))))
-    _, recalled = finished(session.ask("Where did the writer of the opera Marfisa live?"))
+    _, recalled = finished(session.ask(question))
     assert recalled is not None
     found = "".join(text[start:stop] for start, stop in recalled.tokens)
-    assert "Marfisa" in found
-    assert "Saltdal" in found
+    assert first in found
+    assert second in found
 
 
 def opened(text: str) -> Rereading:
