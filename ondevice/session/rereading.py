@@ -45,6 +45,7 @@ _SLACK = 8  # parts of the passages, beside which a pot that is kept has room fo
 _LOOKED_AT = 3  # best passages, one of which has the sentence that leads on
 _NAMES = 2  # times more count its names than its other words
 _PARTS = 0.5  # of the scores of words, parts of which a passage has
+_ATTENTION, _ATTENTION_ALONE = 0.6, 3.0  # beside words; to a question in another language, whose words tell little
 _NEIGHBOURS = 0.6  # as much more counts a passage before or after the best one
 
 
@@ -123,7 +124,9 @@ class Rereading:
         scores = self._by_words(question) + self.search.scores(earlier) / 2
         if attention is not None:
             sums = np.concatenate(([0.0], np.cumsum(attention)))
-            scores = _interleaved(np.array([sums[stop] - sums[start] for start, stop in self._passages.bounds]), scores)
+            paid = np.array([sums[stop] - sums[start] for start, stop in self._passages.bounds])
+            is_like = self.search.coverage(asked_in(question)[0]) is not None
+            scores = _together(scores, paid, _ATTENTION if is_like else _ATTENTION_ALONE)
         if place:  # the first ones where none fits
             scores = np.where(self._are_in(place), scores + np.linspace(2e-9, 1e-9, scores.size), -np.inf)
         if self._tokens.places and scores.any():  # no document without a word of it, or beside those that it names
@@ -310,8 +313,6 @@ def _size(places: Bounds) -> int:
     return sum(stop - start for start, stop in places)
 
 
-def _interleaved(attention: Weights, words: Weights) -> Weights:
-    """Scores that rank three passages by attention, then one by words, and so on; 0 where neither finds any."""
-    by_attention, by_words = (np.argsort(np.argsort(-scores, kind="stable")) for scores in (attention, words))
-    places = np.where(attention > 0, by_attention + by_attention // 3, np.inf)
-    return 1 / (1 + np.minimum(places, np.where(words > 0, 4 * by_words + 3, np.inf)))
+def _together(words: Weights, attention: Weights, weight: float) -> Weights:
+    """The sum of scores by words and by attention, each as a share of its highest; `weight` is that of attention."""
+    return words / (words.max() or 1.0) + weight * attention / (attention.max() or 1.0)

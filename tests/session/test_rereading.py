@@ -19,7 +19,7 @@ from ondevice.documents import Document, Page
 from ondevice.events import AnswerFinished, AnswerToken, Event, TokensRead, TokensRecalled
 from ondevice.search.passages import Passages
 from ondevice.session.engine import Engine
-from ondevice.session.rereading import Rereading, _interleaved
+from ondevice.session.rereading import Rereading, _together
 from ondevice.session.session import Session
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
@@ -159,7 +159,7 @@ def test_otherwise_the_pot_answers(question: str, fields: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("fields", ATTENDED.values(), ids=ATTENDED)
 @pytest.mark.parametrize("question", [QUESTION, "Xylophone?"], ids=["words of it", "no word of it"])
-def test_attention_finds_the_passages_once_all_is_read(question: str, fields: dict[str, Any]) -> None:
+def test_words_and_attention_find_the_passages_once_all_is_read(question: str, fields: dict[str, Any]) -> None:
     session = session_of(**fields)
     list(session.open(document()))
     assert session.searches(question, GENERATION) == (question == QUESTION)
@@ -174,7 +174,9 @@ def test_attention_finds_the_passages_once_all_is_read(question: str, fields: di
     assert recalled.is_text
     text, spans = context.tokens.whole()
     bounds = Passages(text, spans).bounds
-    best = max(bounds, key=lambda passage: weights[slice(*passage)].sum())
+    paid, words = np.array([weights[slice(*passage)].sum() for passage in bounds]), session._again._by_words(question)
+    assert words.any() == (question == QUESTION), "else attention alone decides"
+    best = bounds[int(_together(words, paid, 0.6).argmax())]
     assert any(start <= best[0] < best[1] <= stop for start, stop in recalled.tokens.tolist())
     assert answer.stage_seconds["look"] > 0
     assert sum(answer.stage_seconds.values()) == pytest.approx(answer.seconds)
@@ -247,11 +249,13 @@ def attention(queries: torch.Tensor, keys: torch.Tensor, sizes: torch.Tensor, sc
     return (paid / paid.sum(-1, keepdim=True)).mean(1).unflatten(0, (-1, groups)).mean(1)
 
 
-def test_three_of_four_passages_come_by_attention() -> None:
-    attention, words = np.array([0.0, 3, 2, 5, 1, 0, 0]), np.array([1.0, 0, 0, 8, 0, 9, 0])
-    scores = _interleaved(attention, words)
-    assert np.argsort(-scores)[:6].tolist() == [3, 1, 2, 5, 4, 0]
-    assert scores[6] == 0, "neither finds it"
+def test_scores_by_words_and_by_attention_count_as_shares_of_their_highest() -> None:
+    words, attention = np.array([0.0, 4.0, 8.0, 0.0]), np.array([2.0, 0.0, 1.0, 0.0])
+    assert _together(words, attention, 0.5).tolist() == [0.5, 0.5, 1.25, 0.0]
+    nothing = np.zeros(4)
+    assert _together(nothing, attention, 0.5).tolist() == [0.5, 0.0, 0.25, 0.0]
+    assert _together(words, nothing, 0.5).tolist() == [0.0, 0.5, 1.0, 0.0]
+    assert not _together(nothing, nothing, 0.5).any()
 
 
 def test_a_pot_without_what_it_evicted_is_no_judge() -> None:
