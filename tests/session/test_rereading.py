@@ -258,6 +258,21 @@ def test_scores_by_words_and_by_attention_count_as_shares_of_their_highest() -> 
     assert not _together(nothing, nothing, 0.5).any()
 
 
+@pytest.mark.parametrize(
+    ("question", "is_led_by_words"),
+    [("How high is the tower of the castle?", True), ("Wie hoch ist der Turm der Burg?", False)],
+    ids=["its language", "another language"],
+)
+def test_attention_leads_where_a_question_is_in_another_language(question: str, is_led_by_words: bool) -> None:
+    named = "The tower of the castle was praised by Der Spiegel and by others who had seen it." + " It rained." * 9
+    text = f"{FILLER}\n\n{named}\n\n{FILLER}"
+    again = opened(text)
+    attention = np.zeros(len(text))
+    attention[-40:] = 1.0
+    (found,) = again.find(question, 200, attention=attention)
+    assert ("Spiegel" in text[slice(*found)]) == is_led_by_words
+
+
 def test_a_pot_without_what_it_evicted_is_no_judge() -> None:
     session = session_of()
     list(session.read(document()))
