@@ -71,7 +71,7 @@ _LANGUAGES = tuple(
     )
 )
 _PART = 4  # letters
-_LEAST = 1.0  # the weight of a word that a sentence leads on by
+_LEAST = 1.0  # weight of a word by which a sentence leads on
 _NAME = re.compile(r"(?<![\w'’-])[^\W\d_][\w'’-]+")  # noqa: RUF001
 # Scripts without blanks between words: every two neighbours are a term.
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")

@@ -1,6 +1,6 @@
 """Passages of the document, read again as text right before the question, in a context of their own.
 
-Once all of it is read the model's attention finds them, before that a search of the text, and nothing in the pot
+A search of the text finds them, once all of it is read together with the model's attention, and nothing in the pot
 changes. A small reader does better with a few passages before its eyes than with everything that it remembers.
 """
 
@@ -173,8 +173,10 @@ class Rereading:
         return scores * (1 + _NEIGHBOURS * neighbours / scores.max())
 
     def _second_look(self, asked: str, scores: Weights) -> Weights:
-        """Scores as high by the other words of the sentence that fits a question best: what it names, another place
-        may say more of."""
+        """Scores, up to those given, by the other words of the sentence that fits a question best.
+
+        What that sentence names, another place may say more of.
+        """
         fit, closest = 0.0, ""
         for at in np.argsort(-scores, kind="stable")[:_LOOKED_AT].tolist():
             passage = self._passage(at)

@@ -204,7 +204,7 @@ class Session:
         """Answer a question from passages of the text, or from the pot. Afterwards the pot is bit-identical.
 
         It may be asked while `resume` waits between two of its events: a search of all of the text finds the passages
-        then, and reading goes on as if nothing had been asked. Once all is read, attention finds them.
+        then, and reading goes on as if nothing had been asked. Once all is read, attention helps to find them.
 
         Args:
             history: earlier questions with their answers, the oldest first; the last ones stand before the question
