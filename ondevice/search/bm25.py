@@ -10,7 +10,7 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -140,10 +140,10 @@ class BM25:
         found = (term for term in dict.fromkeys(self._split(text)) if term in self._numbers)
         return {term: float(self._weights[self._numbers[term]]) for term in found}
 
-    def shared(self, question: str, text: str) -> float:
-        """The weights of the terms of a question that a text has, together."""
-        weights = self.weights(question)
-        return sum(weights[term] for term in {*self._split(text)} & weights.keys())
+    def shared(self, weights: Mapping[str, float], text: str) -> float:
+        """The weights of those terms that a text has, together."""
+        held = {*self._split(text)}  # summed up in the order of the weights: that of a set differs between processes
+        return sum(weight for term, weight in weights.items() if term in held)
 
     def coverage(self, question: str) -> float | None:
         """The largest share of a question's words, rare ones counting most, that one passage has.

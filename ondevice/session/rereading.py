@@ -45,7 +45,8 @@ _SLACK = 8  # parts of the passages, beside which a pot that is kept has room fo
 _LOOKED_AT = 3  # best passages, one of which has the sentence that leads on
 _NAMES = 2  # times more count its names than its other words
 _PARTS = 0.5  # of the scores of words, parts of which a passage has
-_ATTENTION, _ATTENTION_ALONE = 0.6, 3.0  # beside words; to a question in another language, whose words tell little
+_ATTENTION = 0.6  # of the scores of words
+_ATTENTION_ALONE = 3.0  # likewise, where words tell little: in another language than the text's, or if all only ask
 _NEIGHBOURS = 0.6  # as much more counts a passage before or after the best one
 
 
@@ -178,11 +179,12 @@ class Rereading:
         What that sentence names, another place may say more of.
         """
         fit, closest = 0.0, ""
+        weights, parts = self.search.weights(asked), self._parts.weights(asked)
         for at in np.argsort(-scores, kind="stable")[:_LOOKED_AT].tolist():
             passage = self._passage(at)
             for start, stop in sentences(passage):
                 sentence = passage[start:stop]
-                shared = self.search.shared(asked, sentence) + _PARTS * self._parts.shared(asked, sentence)
+                shared = self.search.shared(weights, sentence) + _PARTS * self._parts.shared(parts, sentence)
                 if shared * scores[at] > fit:
                     fit, closest = float(shared * scores[at]), sentence
         words, names = beside(asked, closest, self.search)

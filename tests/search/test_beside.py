@@ -34,5 +34,5 @@ def test_what_a_sentence_shares_with_a_question_is_the_weight_of_their_words_eac
     weights = _INDEX.weights(question)
     shared = {*terms(_BIRTH)} & {*terms(question)}
     assert shared == {"was", "of", "born", "the"}
-    assert _INDEX.shared(question, f"{_BIRTH} {_BIRTH}") == pytest.approx(sum(weights[term] for term in shared))
-    assert _INDEX.shared(question, "") == _INDEX.shared("", _BIRTH) == 0
+    assert _INDEX.shared(weights, f"{_BIRTH} {_BIRTH}") == pytest.approx(sum(weights[term] for term in shared))
+    assert _INDEX.shared(weights, "") == _INDEX.shared(_INDEX.weights(""), _BIRTH) == 0
